@@ -1,0 +1,105 @@
+"""The fixed data: made once on the CPU, the same bytes for every trial on every machine.
+
+One safetensors file holds every batch; the leaf of batch 7 at input[0] is named "7/input/0". How the leaves nest is
+the file's one metadata key, `structure` (several keys would be written in changing order).
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ampcheck.files import replaced_file
+from ampcheck.workloads import Batch, Workload
+
+
+def make(path: Path, workload: Workload, *, seed: int, num_batches: int, batch_size: int) -> None:
+    """Write `num_batches` batches to `path`, batch i from numpy's Philox generator with the key (seed, i).
+
+    ValueError if a leaf is no array or tensor, or has not batch_size rows in dimension 0.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    structures = set()
+    for index in range(num_batches):
+        batch = workload.batch(np.random.Generator(np.random.Philox(key=[seed, index])))
+        structures.add(json.dumps(_structure(batch)))
+        for name, leaf in named(batch, str(index)):
+            tensors[name] = _checked(leaf, name, batch_size)
+    if len(structures) > 1:
+        raise ValueError("workload: its batches are not all nested alike; every batch must have the same structure")
+    with replaced_file(path) as beside:
+        save_file(tensors, beside, metadata={"structure": structures.pop()})
+
+
+def load(path: Path, device: torch.device, *, num_batches: int, rows: int | None = None) -> list[Batch]:
+    """Return the first `num_batches` batches (fewer if the file has no more) as copies on `device`.
+
+    `rows` keeps the first rows of every leaf. The copy is made on the CPU too: what safetensors returns is a lazy
+    map of the file, and its page faults would fall into the timed window. ValueError if the file is damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            structure = json.loads(file.metadata()["structure"])
+            held = len({name.partition("/")[0] for name in file.keys()})  # noqa: SIM118 - it is no mapping
+            return [_read(path, structure, str(i), rows, device) for i in range(min(held, num_batches))]
+    except FileNotFoundError:
+        raise ValueError(f"{path}: missing; `dvc repro` makes it") from None
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: truncated or not ours ({error}); delete it and run `dvc repro`") from error
+
+
+def nbytes(batches: list[Batch]) -> int:
+    """Bytes of all tensors in `batches`."""
+    return sum(leaf.nbytes for batch in batches for _, leaf in named(batch, ""))
+
+
+def named(node: object, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield (path, leaf) of nested dicts, lists and tuples; every path begins with `name`."""
+    if isinstance(node, Mapping):
+        for key, child in node.items():
+            yield from named(child, f"{name}/{key}")
+    elif isinstance(node, list | tuple):
+        for index, child in enumerate(node):
+            yield from named(child, f"{name}/{index}")
+    else:
+        yield name, node
+
+
+def _read(path: Path, structure: Any, name: str, rows: int | None, device: torch.device) -> Any:  # noqa: ANN401
+    # The file is opened for each batch, so that only one batch of the map is resident beside the copies.
+    with safe_open(path, framework="pt") as file:
+        return _nested(structure, name, lambda leaf: file.get_slice(leaf)[:rows].to(device, copy=True))
+
+
+def _checked(leaf: object, name: str, batch_size: int) -> torch.Tensor:
+    if not isinstance(leaf, torch.Tensor | np.ndarray):
+        raise ValueError(f"workload: batch leaf {name} is a {type(leaf).__name__}; allowed: numpy arrays, CPU tensors")
+    tensor = torch.as_tensor(leaf).contiguous()
+    if tensor.shape[:1] != (batch_size,):
+        shape = tuple(tensor.shape)
+        raise ValueError(f"workload: batch leaf {name} has shape {shape}; dimension 0 must be batch_size, {batch_size}")
+    return tensor
+
+
+def _structure(node: object) -> object:
+    """Describe the nesting: {"dict": {key: ...}}, {"list": [...]}, {"tuple": [...]}, None for a leaf."""
+    if isinstance(node, Mapping):
+        return {"dict": {str(key): _structure(child) for key, child in node.items()}}
+    if isinstance(node, list | tuple):
+        return {type(node).__name__: [_structure(child) for child in node]}
+    return None
+
+
+def _nested(structure: Any, name: str, leaf: Any) -> Any:  # noqa: ANN401 - a tree of tensors
+    if structure is None:
+        return leaf(name)
+    [(kind, inside)] = structure.items()
+    if kind == "dict":
+        return {key: _nested(child, f"{name}/{key}", leaf) for key, child in inside.items()}
+    children = [_nested(child, f"{name}/{index}", leaf) for index, child in enumerate(inside)]
+    return tuple(children) if kind == "tuple" else children

@@ -1,0 +1,124 @@
+"""Stable facts of the machine and of the workload's source: what training depends on. Loads no torch.
+
+No host name, boot id or date: a fact that changes by itself would train again for nothing.
+"""
+
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import platform
+from importlib.metadata import version
+from modulefinder import ModuleFinder
+from pathlib import Path
+from typing import Any
+
+from ampcheck import params
+from ampcheck.files import read_json, write_json
+from ampcheck.processes import in_child
+
+ISA_PREFIXES = ("avx", "amx", "fma", "f16c", "asimd", "sve", "bf16", "i8mm")  # what decides a dtype's speed
+PROBE_SOURCES = ("precision.py", "probe.py")
+
+
+def update(folder: Path, raw: dict[str, Any]) -> None:
+    """Check the parameters and bring machine.json, modes.json and workload.json in `folder` up to date.
+
+    What was measured for the same machine, device and probe is kept. ValueError, one line for each wrong key.
+    """
+    found = params.errors(raw)
+    lines = [f"params.yaml: {line}" for line in found.values()]
+    if {key.partition(".")[0] for key in found} & {"device", "workload", "sizes"}:
+        raise ValueError("\n".join(lines))
+    machine = facts()
+    workload = {"workload": raw["workload"], "sizes": raw["sizes"], "source": source_digest(raw["workload"])}
+    probed = fingerprint(machine, raw["device"])
+    if not lines and _current(folder, workload, probed):
+        return
+    examined = in_child(lambda _: _examined(raw, machine["threads"]), "environment")
+    lines += [f"params.yaml: {line}" for line in examined["errors"]]
+    if lines:
+        raise ValueError("\n".join(lines))
+    if not _probed(folder, probed):
+        write_json(folder / "machine.json", machine | examined["device"])
+        modes = {name: entry | {"probed": probed} for name, entry in examined["modes"].items()}
+        write_json(folder / "modes.json", modes)  # last: it says that both are current
+    write_json(folder / "workload.json", workload)
+
+
+def facts() -> dict[str, Any]:
+    """Return what the machine is, from /proc and the installed packages' metadata."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    flags = set(_field(cpuinfo, "flags", "Features").split())
+    gpus = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    driver = Path("/proc/driver/nvidia/version")
+    return {
+        "cpu": _field(cpuinfo, "model name", "CPU implementer") or platform.machine(),
+        "isa": sorted(flag for flag in flags if flag.startswith(ISA_PREFIXES)),
+        "cores": cores(),
+        "threads": int(os.environ.get("OMP_NUM_THREADS") or cores()),
+        "memory_gib": round(int(_field(Path("/proc/meminfo").read_text(), "MemTotal").split()[0]) / 2**20),
+        "gpus": [_field(gpu.read_text(), "Model") for gpu in gpus],
+        "driver": driver.read_text().splitlines()[0] if driver.exists() else None,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "numpy", "safetensors")},
+    }
+
+
+def cores() -> int:
+    """Return how many cores this process may use: its affinity, or a container's CPU quota if that is less."""
+    allowed = len(os.sched_getaffinity(0))
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    limit, _, period = quota.read_text().partition(" ") if quota.exists() else ("max", "", "")
+    return allowed if limit == "max" else min(allowed, math.ceil(int(limit) / int(period)))
+
+
+def fingerprint(machine: dict[str, Any], device: str) -> str:
+    """Digest of all that the probe's figures depend on."""
+    sources = [(Path(__file__).parent / name).read_text() for name in PROBE_SOURCES]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return hashlib.sha256(json.dumps([machine, device, visible, sources]).encode()).hexdigest()
+
+
+def source_digest(workload: str) -> str | None:
+    """Digest of the workload's source and of what it imports from the current folder; None if it isn't found."""
+    try:
+        spec = importlib.util.find_spec(workload.partition(":")[0])
+    except ImportError:
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    finder = ModuleFinder(path=[str(Path.cwd())])
+    try:
+        finder.run_script(spec.origin)
+    except SyntaxError:
+        return None
+    local = sorted(str(module.__file__) for module in finder.modules.values() if module.__file__)  # type: ignore[attr-defined]
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in local)).hexdigest()
+
+
+def _examined(raw: dict[str, Any], threads: int) -> dict[str, Any]:
+    from ampcheck import probe  # noqa: PLC0415 - it loads torch, which the parent must not: that would take a second
+
+    return probe.examine(raw["device"], raw["workload"], raw["sizes"], threads)
+
+
+def _probed(folder: Path, probed: str) -> bool:
+    if not ((folder / "machine.json").exists() and (folder / "modes.json").exists()):
+        return False
+    return all(entry["probed"] == probed for entry in read_json(folder / "modes.json").values())
+
+
+def _current(folder: Path, workload: dict[str, Any], probed: str) -> bool:
+    path = folder / "workload.json"
+    return path.exists() and read_json(path) == workload and _probed(folder, probed)
+
+
+def _field(text: str, *names: str) -> str:
+    """Return the value of the first line "name : value" in a /proc file; empty if there is none."""
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in names:
+            return value.strip()
+    return ""

@@ -1,0 +1,63 @@
+"""Byte-exact comparison of nested state. Bit-exact means dtype, shape and raw bytes: 0.0 is not -0.0."""
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+
+import torch
+
+Leaves = dict[str, str]  # path -> SHA-256 of the leaf, in the state's own order
+
+
+def leaves(state: object) -> Leaves:
+    """Return the digest of every leaf of nested dicts, lists and tuples.
+
+    Leaves are tensors of any dtype and shape, numbers, strings, None, and empty containers. TypeError for
+    anything else: what can't be compared must not be skipped.
+    """
+    found: Leaves = {}
+    for path, leaf_digest in _walk(state, ""):
+        assert path not in found, f"two leaves are called {path}"
+        found[path] = leaf_digest
+    return found
+
+
+def digest(state: object) -> str:
+    """One SHA-256 over the paths and leaves of `state`."""
+    return hashlib.sha256(repr(leaves(state)).encode()).hexdigest()
+
+
+def differing(expected: Leaves, actual: Leaves) -> list[str]:
+    """Paths that differ or exist on one side only, in the order of `expected`, extra ones last."""
+    paths = dict.fromkeys([*expected, *actual])
+    return [path for path in paths if expected.get(path) != actual.get(path)]
+
+
+def same_float(a: float, b: float) -> bool:
+    """Whether two floats have the same bits: nan equals nan, 0.0 differs from -0.0."""
+    return struct.pack("d", a) == struct.pack("d", b)
+
+
+def _walk(node: object, path: str) -> Iterator[tuple[str, str]]:
+    children: list[tuple[object, object]] = []
+    if isinstance(node, Mapping):
+        children = list(node.items())
+    elif isinstance(node, list | tuple):
+        children = list(enumerate(node))
+    for key, child in children:
+        yield from _walk(child, f"{path}/{key}" if path else str(key))
+    if not children:
+        yield path, hashlib.sha256(_encoded(node, path)).hexdigest()
+
+
+def _encoded(leaf: object, path: str) -> bytes:
+    if isinstance(leaf, torch.Tensor):
+        flat = leaf.detach().cpu().contiguous().reshape(-1)
+        return f"{leaf.dtype} {tuple(leaf.shape)} ".encode() + flat.view(torch.uint8).numpy().tobytes()
+    if isinstance(leaf, float):
+        return b"float " + struct.pack("d", leaf)
+    if isinstance(leaf, Mapping):
+        return b"empty mapping"
+    if leaf is None or isinstance(leaf, bool | int | str | list | tuple):
+        return f"{type(leaf).__name__} {leaf!r}".encode()
+    raise TypeError(f"state leaf {path}: {type(leaf).__name__} can't be compared byte for byte")

@@ -1,0 +1,84 @@
+"""What every trial and every leg of the resume check begins with, and which of its failures are results."""
+
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from ampcheck import training, workloads
+from ampcheck.params import Params
+from ampcheck.precision import MODES
+from ampcheck.processes import KilledError, Progress, in_child
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A child that could not do its work, and why: a result, not a crash."""
+
+    why: str
+
+
+def attempt(function: Callable[[Progress], T], label: str, steps: int = 0) -> T | Failure:
+    """Run `function` in a child; running out of memory is a Failure. Raises as `in_child` does otherwise."""
+    # This loads the compiler, as every optimizer does: a second here instead of one in each child.
+    torch.use_deterministic_algorithms(mode=True)
+    try:
+        return in_child(partial(_memory_guarded, function), label, steps)
+    except KilledError as error:
+        return Failure(f"{error}, as a rule for lack of memory")
+
+
+def fresh_run(
+    params: Params,
+    machine: Mapping[str, Any],
+    mode: str,
+    *,
+    seed: int,
+    scaler: Mapping[str, float] | None = None,
+    overflow_at: frozenset[int] = frozenset(),
+) -> training.Run:
+    """Set this process's threads, determinism and seeds, and build the workload's run at step 0."""
+    prepare(seed=seed, threads=machine["threads"], deterministic=params.deterministic)
+    return training.start(
+        workloads.load(params.workload, params.sizes),
+        MODES[mode],
+        torch.device(machine["device"]),
+        lr=params.train.lr,
+        zero_grad=params.train.zero_grad,
+        scaler=scaler,
+        overflow_at=overflow_at,
+    )
+
+
+def prepare(*, seed: int, threads: int, deterministic: bool) -> None:
+    """Set the process up; call it before anything touches CUDA, since cuBLAS reads its setting only once.
+
+    https://docs.pytorch.org/docs/stable/notes/randomness.html
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+    # Filling empty tensors would cost time (3 % in bfloat16 on a CPU), and guard against nothing that a run does.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # its module hides it
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - users' code may draw from it
+    torch.manual_seed(seed)
+
+
+def _memory_guarded(function: Callable[[Progress], T], progress: Progress) -> T | Failure:
+    try:
+        return function(progress)
+    except (MemoryError, RuntimeError) as error:
+        first_line = str(error).partition("\n")[0]
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in first_line:
+            return Failure(f"out of memory: {first_line}")
+        if "deterministic" in first_line:
+            raise ValueError(f"deterministic: got true; the workload can't: {first_line}; set it to false") from error
+        raise

@@ -1,0 +1,170 @@
+"""Does a stopped run resume to the same bits? Per mode, each leg in its own process, compared leaf by leaf."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ampcheck import checkpoint, data, identity
+from ampcheck.launch import Failure, attempt, fresh_run
+from ampcheck.params import Params, Resume
+from ampcheck.precision import MODES
+from ampcheck.processes import Progress
+from ampcheck.rehearsal import Rehearsal, rehearse
+from ampcheck.training import Run, scaler_numbers, train
+
+DATA = Path("data/fixed.safetensors")
+EMULATED_SECONDS = 30.0  # an emulated mode takes fewer steps where its legs would last longer than this
+FEWEST_STEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """What one process did and ended with."""
+
+    losses: list[float]
+    leaves: identity.Leaves
+    scaler: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The resume check of one mode: what its legs share."""
+
+    params: Params
+    machine: Mapping[str, Any]
+    mode: str
+    plan: Resume
+    checkpoint: Path
+
+    def run(self, seed: int) -> Run:
+        """Build a fresh run; modes with a scaler have their overflows forced and a growth that shows."""
+        if not MODES[self.mode].scaler:
+            return fresh_run(self.params, self.machine, self.mode, seed=seed)
+        scaler = {"growth_factor": self.plan.growth_factor, "growth_interval": self.plan.growth_interval}
+        overflow_at = frozenset(self.plan.overflow_at)
+        return fresh_run(self.params, self.machine, self.mode, seed=seed, scaler=scaler, overflow_at=overflow_at)
+
+
+def check_resume(
+    params: Params, machine: Mapping[str, Any], mode: str, available: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Return the result of the check of `mode`, JSON-ready; `folder` takes its checkpoint."""
+    result: dict[str, Any] = {"mode": mode, "available": available["available"], "why": available["why"]}
+    if not available["available"]:
+        return result | _nothing_compared()
+    check = Check(params, machine, mode, params.resume, folder / f"{mode}.pt")
+    rehearsal = attempt(lambda _: _rehearsed(check), f"resume {mode}, rehearsal")
+    if isinstance(rehearsal, Failure):
+        return result | _nothing_compared() | {"why": rehearsal.why}
+    if available["emulated"]:
+        check = replace(check, plan=shortened(params.resume, rehearsal.step_seconds))
+    return result | {"dtypes": rehearsal.dtypes} | _compared(check)
+
+
+def shortened(plan: Resume, step_seconds: float) -> Resume:
+    """Return `plan` with as many steps as its legs can take in EMULATED_SECONDS, overflows still on both sides."""
+    executed = 3 * plan.steps - plan.stop_after  # straight, stopped, resumed, control
+    steps = max(FEWEST_STEPS, int(plan.steps * EMULATED_SECONDS / (executed * step_seconds)))
+    if steps >= plan.steps:
+        return plan
+    stop_after = max(2, plan.stop_after * steps // plan.steps)
+    scaled = [(step, step * steps // plan.steps) for step in plan.overflow_at]
+    before = {min(short, stop_after - 1) for step, short in scaled if step < plan.stop_after}
+    after = {max(short, stop_after) for step, short in scaled if step >= plan.stop_after}
+    growth_interval = min(plan.growth_interval, max(2, plan.growth_interval * steps // plan.steps))
+    return plan.model_copy(
+        update={
+            "steps": steps,
+            "stop_after": stop_after,
+            "overflow_at": sorted(before | after),
+            "growth_interval": growth_interval,
+        }
+    )
+
+
+def _compared(check: Check) -> dict[str, Any]:
+    plan, has_scaler = check.plan, MODES[check.mode].scaler
+    straight = _attempted(check, "straight", until=plan.steps)
+    stopped = _attempted(check, "stopped", until=plan.stop_after, save=True)
+    resumed = _attempted(check, "resumed", until=plan.steps, load=True)
+    control = (
+        _attempted(check, "without scaler", until=plan.steps, load=True, without=["scaler"]) if has_scaler else None
+    )
+    for leg in (straight, stopped, resumed, control):
+        if isinstance(leg, Failure):
+            return _nothing_compared() | {"why": leg.why}
+    assert isinstance(straight, Leg) and isinstance(stopped, Leg) and isinstance(resumed, Leg)  # noqa: PT018
+    differing = identity.differing(straight.leaves, resumed.leaves)
+    first_loss = first_different_loss(straight.losses, stopped.losses + resumed.losses)
+    bit_exact = not differing and first_loss is None
+    controls = [_judged("scaler", straight, control, plan, bit_exact=bit_exact)] if isinstance(control, Leg) else []
+    return {
+        "steps": plan.steps,
+        "stop_after": plan.stop_after,
+        "overflow_at": plan.overflow_at if has_scaler else [],
+        "bit_exact": bit_exact,
+        "differing": differing,
+        "first_different_loss": first_loss,
+        "scaler_at_stop": stopped.scaler,
+        "scaler_at_end": {"straight": straight.scaler, "resumed": resumed.scaler},
+        "controls": controls,
+    }
+
+
+def first_different_loss(expected: list[float], actual: list[float], first_step: int = 0) -> dict[str, Any] | None:
+    """Return the step and both values of the first loss whose bits differ, or None. Both lists have one length."""
+    for step, (a, b) in enumerate(zip(expected, actual, strict=True), first_step):
+        if not identity.same_float(a, b):
+            return {"step": step, "straight": _json_number(a), "resumed": _json_number(b)}
+    return None
+
+
+def _judged(part: str, straight: Leg, control: Leg, plan: Resume, *, bit_exact: bool) -> dict[str, Any]:
+    """Say whether the loss of `part` showed; it counts as caught only if the plain resume was bit-exact."""
+    differing = identity.differing(straight.leaves, control.leaves)
+    first_loss = first_different_loss(straight.losses[plan.stop_after :], control.losses, plan.stop_after)
+    by = differing[:1] + ([f"the loss of step {first_loss['step']}"] if first_loss else [])
+    return {"part": part, "caught": bit_exact and bool(by), "by": by}
+
+
+def _attempted(
+    check: Check,
+    label: str,
+    *,
+    until: int,
+    load: bool = False,
+    save: bool = False,
+    without: Collection[str] = (),
+) -> Leg | Failure:
+    def leg(progress: Progress) -> Leg:
+        # A resumed leg starts from other seeds, so that nothing is right by accident.
+        run = check.run(seed=(check.params.seed + load) % 2**32)
+        batches = data.load(DATA, run.device, num_batches=until, rows=check.params.resume.batch_size)
+        if load:
+            checkpoint.load(run, check.checkpoint, without)
+
+        def lap() -> None:
+            progress.value = run.step
+
+        losses = train(run, batches, until, lap).losses.tolist()
+        if save:
+            checkpoint.save(run, check.checkpoint)
+        return Leg(losses, identity.leaves(checkpoint.state(run)), scaler_numbers(run))
+
+    return attempt(leg, f"resume {check.mode}, {label}", until)
+
+
+def _rehearsed(check: Check) -> Rehearsal:
+    run = check.run(seed=check.params.seed)
+    return rehearse(run, data.load(DATA, run.device, num_batches=1, rows=check.params.resume.batch_size)[0])
+
+
+def _nothing_compared() -> dict[str, Any]:
+    nulls = dict.fromkeys(["steps", "stop_after", "bit_exact", "first_different_loss"])
+    return nulls | {"differing": [], "scaler_at_stop": {}, "scaler_at_end": {}, "controls": []}
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

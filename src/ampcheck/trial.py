@@ -1,0 +1,123 @@
+"""One timed trial: a mode in a process of its own, measured from first step to last."""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ampcheck import checkpoint, data, identity
+from ampcheck.files import write_json
+from ampcheck.launch import Failure, attempt, fresh_run
+from ampcheck.meters import meter_for
+from ampcheck.params import Params
+from ampcheck.processes import Progress
+from ampcheck.rehearsal import Rehearsal, rehearse
+from ampcheck.training import scaler_numbers, skipped_steps, train
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """The result of one trial; what was not measured is None. `losses` and `step_seconds` go into the CSV."""
+
+    mode: str
+    repeat: int
+    trained: bool
+    why: str = ""
+    steps: int | None = None
+    total_seconds: float | None = None
+    first_step_seconds: float | None = None
+    peak_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    memory: str | None = None
+    data_bytes: int | None = None
+    clock: str | None = None
+    final_loss: float | None = None
+    optimizer_steps: int | None = None
+    skipped_steps: int | None = None
+    scaler: dict[str, float] = field(default_factory=dict)
+    digest: str | None = None
+    losses: list[float] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+
+
+def run_trial(
+    params: Params, machine: Mapping[str, Any], mode: str, repeat: int, available: Mapping[str, Any]
+) -> Trial:
+    """Train `mode` in a child and return its result; `available` is the mode's entry in modes.json."""
+    if not available["available"] or (available["emulated"] and not params.train.emulated):
+        return Trial(mode=mode, repeat=repeat, trained=False, why=available["why"])
+    steps = params.train.epochs * params.data.num_batches
+    label = f"train {mode}, repeat {repeat}"
+    if available["emulated"]:
+        _print_estimate(params, machine, mode, steps)
+    result = attempt(lambda progress: _measured(params, machine, mode, repeat, progress), label, steps)
+    if isinstance(result, Failure):
+        return Trial(mode=mode, repeat=repeat, trained=False, why=result.why)
+    return result
+
+
+def write_trial(trial: Trial, folder: Path) -> None:
+    """Write MODE.json, and MODE.csv (step, seconds, loss) if the mode was trained."""
+    result = asdict(trial)
+    losses, step_seconds = result.pop("losses"), result.pop("step_seconds")
+    write_json(folder / f"{trial.mode}.json", result)
+    if trial.trained:
+        with (folder / f"{trial.mode}.csv").open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["step", "seconds", "loss"])
+            writer.writerows(zip(range(len(losses)), step_seconds, losses, strict=True))
+
+
+def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int, progress: Progress) -> Trial:
+    run = fresh_run(params, machine, mode, seed=params.seed)
+    batches = data.load(Path("data/fixed.safetensors"), run.device, num_batches=params.data.num_batches)
+    initial_scale = run.scaler.get_scale()
+    meter = meter_for(run.device)
+
+    def lap() -> None:
+        meter.lap()
+        progress.value = run.step
+
+    meter.start()
+    history = train(run, batches, params.train.epochs * len(batches), lap)
+    measured = meter.stop()
+
+    losses = history.losses.tolist()
+    lost = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
+    if lost is not None:
+        why = f"the loss is {losses[lost]} at step {lost} of {len(losses)}"
+        return Trial(mode=mode, repeat=repeat, trained=False, why=why)
+    skipped = skipped_steps(history.scales.tolist(), initial_scale)
+    return Trial(
+        mode=mode,
+        repeat=repeat,
+        trained=True,
+        steps=run.step,
+        total_seconds=measured.total_seconds,
+        first_step_seconds=measured.step_seconds[0],
+        peak_bytes=measured.peak_bytes,
+        peak_reserved_bytes=measured.peak_reserved_bytes,
+        memory=measured.memory,
+        data_bytes=data.nbytes(batches),
+        clock=measured.clock,
+        final_loss=losses[-1],
+        optimizer_steps=run.step - skipped,
+        skipped_steps=skipped,
+        scaler=scaler_numbers(run),
+        digest=identity.digest([checkpoint.state(run), losses]),
+        losses=losses,
+        step_seconds=measured.step_seconds,
+    )
+
+
+def _print_estimate(params: Params, machine: Mapping[str, Any], mode: str, steps: int) -> None:
+    def rehearsed(_: Progress) -> Rehearsal:
+        run = fresh_run(params, machine, mode, seed=params.seed)
+        return rehearse(run, data.load(Path("data/fixed.safetensors"), run.device, num_batches=1)[0])
+
+    rehearsal = attempt(rehearsed, f"estimate {mode}")
+    if isinstance(rehearsal, Rehearsal):
+        minutes = rehearsal.step_seconds * steps / 60
+        print(f"{mode} is emulated here: about {minutes:.1f} minutes for {steps} steps", flush=True)

@@ -1,0 +1,58 @@
+"""What a workload is, and how one is found: by import path only, the user's own and ours alike."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:  # a workload's source is found without loading torch
+    import numpy as np
+    import torch
+
+Modules: TypeAlias = "Mapping[str, torch.nn.Module]"
+Batch: TypeAlias = Mapping[str, Any]  # named trees (dicts, lists, tuples) of tensors; dimension 0 is batch_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A network with its data, losses and optimizers, as four functions.
+
+    Attributes:
+        modules: builds the modules, by name; called after seeding, the result is moved to the device.
+        batch: makes one batch from a numpy generator: named trees of numpy arrays or CPU tensors, each with
+            batch_size rows in dimension 0.
+        losses: maps (modules, batch) to scalar losses. It runs under autocast and is made whole before the first
+            backward; the logged loss is their sum. No casts by hand.
+        optimizers: builds the optimizers, by name, from (modules, lr).
+
+    """
+
+    modules: Callable[[], Modules]
+    batch: Callable[[np.random.Generator], Batch]
+    losses: Callable[[Modules, Batch], Iterable[torch.Tensor]]
+    optimizers: Callable[[Modules, float], Mapping[str, torch.optim.Optimizer]]
+
+
+def load(path: str, sizes: Mapping[str, Any]) -> Workload:
+    """Import `package.module:callable` and call it with `sizes`. ValueError, naming the key, if that fails."""
+    module_name, _, name = path.partition(":")
+    try:
+        build = getattr(importlib.import_module(module_name), name)
+    except AttributeError:
+        raise ValueError(
+            f"workload: got {path!r}; {module_name} has no {name!r}; give package.module:callable"
+        ) from None
+    except Exception as error:  # whatever the user's module raises while it is imported
+        raise ValueError(f"workload: got {path!r}; importing it fails with {type(error).__name__}: {error}") from error
+    try:
+        inspect.signature(build).bind(**sizes)
+    except TypeError as error:
+        takes = ", ".join(inspect.signature(build).parameters)
+        raise ValueError(f"sizes: got {', '.join(sizes)}; {path} takes {takes} ({error})") from None
+    workload = build(**sizes)
+    if not isinstance(workload, Workload):
+        raise ValueError(f"workload: {path} returned {type(workload).__name__}; it must return an ampcheck Workload")
+    return workload

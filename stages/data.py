@@ -1,0 +1,21 @@
+"""The fixed data."""
+
+from pathlib import Path
+
+from ampcheck import data, params, workloads
+from stages import run
+
+
+def main() -> None:
+    """params.yaml -> data/fixed.safetensors."""
+    given = params.load()
+    data.make(
+        Path("data/fixed.safetensors"),
+        workloads.load(given.workload, given.sizes),
+        seed=given.seed,
+        num_batches=given.data.num_batches,
+        batch_size=given.sizes["batch_size"],
+    )
+
+
+run(main)

@@ -1,0 +1,14 @@
+"""What the evidence says, for people and for programs."""
+
+from pathlib import Path
+
+from ampcheck import params, report
+from stages import run
+
+
+def main() -> None:
+    """results/ -> reports/report.md, metrics.json, summary.json, steps.csv."""
+    report.write(params.load(), Path("results"), Path("reports"))
+
+
+run(main)

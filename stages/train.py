@@ -1,0 +1,24 @@
+"""One repeat: every mode trained in turn, in the reverse order on odd repeats, so that order favours none."""
+
+import sys
+from pathlib import Path
+
+from ampcheck import params, trial
+from ampcheck.files import read_json, replaced_folder
+from stages import run
+
+
+def main() -> None:
+    """data/, results/machine.json, modes.json -> results/train/REPEAT/MODE.json, MODE.csv."""
+    repeat = int(sys.argv[1])
+    given, machine, modes = (
+        params.load(),
+        read_json(Path("results/machine.json")),
+        read_json(Path("results/modes.json")),
+    )
+    with replaced_folder(Path("results/train") / str(repeat)) as folder:
+        for mode in reversed(given.train.modes) if repeat % 2 else given.train.modes:
+            trial.write_trial(trial.run_trial(given, machine, mode, repeat, modes[mode]), folder)
+
+
+run(main)
