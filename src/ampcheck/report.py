@@ -68,7 +68,7 @@ def render(values: dict[str, Any], templates: Path) -> str:
 
 def _cell(value: object) -> object:
     """Make any value safe in a Markdown table cell, without markup of its own."""
-    if value is None:
+    if value is None or value == "":
         return MISSING
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
@@ -111,7 +111,7 @@ FILTERS = {
     "figures": _known(_figures),
     "percent": _known(lambda value: f"{value * 100:g} %"),
     "loss": _known(lambda value: f"{value:.6g}"),
-    "yes_no": lambda value: {None: MISSING, True: "yes", False: "**NO**"}[value],
+    "yes_no": lambda value: {None: MISSING, True: "yes", False: Markup("**NO**")}[value],
 }
 
 

@@ -1,0 +1,134 @@
+"""A copy of the pipeline to run things in, at sizes that take milliseconds."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from ampcheck import params
+from ampcheck.files import write_json
+from ampcheck.params import Params
+from ampcheck.precision import MODES
+from ampcheck.trial import Trial, write_trial
+
+ROOT = Path(__file__).parent.parent
+PIPELINE = ["src", "stages", "reports/template.md.j2", "dvc.yaml", "params.yaml", "sizes.yaml", ".dvc/config"]
+PIPELINE += [".dvcignore", ".gitignore"]
+TINY_SIZES = {"batch_size": 8, "in_size": 16, "out_size": 12, "num_layers": 2}
+TINY_RESUME = {"steps": 8, "stop_after": 4, "batch_size": 4, "overflow_at": [1, 5], "growth_interval": 2}
+
+Edit = Callable[[dict[str, Any]], None]
+
+
+def tiny(raw: dict[str, Any]) -> None:
+    """Make parameters small."""
+    raw["sizes"] = dict(TINY_SIZES)
+    raw["data"]["num_batches"] = 4
+    raw["train"] |= {"epochs": 2, "repeats": [0, 1]}
+    raw["resume"] |= TINY_RESUME
+
+
+def edit_params(project: Path, edit: Edit) -> None:
+    """Change params.yaml in `project`."""
+    raw = params.read(project / "params.yaml")
+    edit(raw)
+    with (project / "params.yaml").open("w") as file:
+        YAML().dump(raw, file)
+
+
+def run_in(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run `command` in `project` with this environment's python and dvc first on PATH."""
+    return subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True, check=False)
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a user's shell in which this environment is active."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "DVC_ROOT", "DVC_STAGE")}
+    return kept | {"PATH": path, "GIT_CONFIG_COUNT": "2"} | _git_identity()
+
+
+def _git_identity() -> dict[str, str]:
+    keys = {"user.name": "tests", "user.email": "tests@example.com"}
+    pairs = [(f"GIT_CONFIG_KEY_{i}", key) for i, key in enumerate(keys)]
+    return dict(pairs) | {f"GIT_CONFIG_VALUE_{i}": value for i, value in enumerate(keys.values())}
+
+
+def copy_pipeline(to: Path) -> Path:
+    """Copy what a clone holds, with tiny parameters."""
+    for name in PIPELINE:
+        target = to / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, target)
+    edit_params(to, tiny)
+    return to
+
+
+def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], **changed: Any) -> None:
+    """Write results/ as the stages would: `seconds` holds each mode's steady step seconds by repeat.
+
+    A mode without seconds was not trained. `changed` replaces keys of trials: peak_bytes={"fp32": 5}.
+    """
+    write_json(folder / "machine.json", {"cpu": "test", "cores": 2, "device": "cpu", "gpus": []})
+    modes = {mode: {"available": mode in seconds, "emulated": False, "why": "not here"} for mode in MODES}
+    write_json(folder / "modes.json", modes)
+    for mode in given.train.modes:
+        for repeat, step_seconds in zip(given.train.repeats, seconds.get(mode, [0.0] * 9), strict=False):
+            trial = _trial(mode, repeat, step_seconds, trained=mode in seconds)
+            trial = replace(trial, **{key: values[mode] for key, values in changed.items() if mode in values})
+            (folder / "train" / str(repeat)).mkdir(parents=True, exist_ok=True)
+            write_trial(trial, folder / "train" / str(repeat))
+        write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))
+
+
+def resume_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return a result of the resume check in which all is well."""
+    scaler = {"scale": 32768.0, "growth_tracker": 2} if MODES[mode].scaler else {}
+    caught = {"part": "scaler", "caught": True, "by": ["scaler/scale"]}
+    return {
+        "mode": mode,
+        "available": available,
+        "why": "" if available else "not here",
+        "steps": 24 if available else None,
+        "stop_after": 12 if available else None,
+        "bit_exact": True if available else None,
+        "differing": [],
+        "first_different_loss": None,
+        "scaler_at_stop": scaler,
+        "scaler_at_end": {"straight": scaler, "resumed": scaler},
+        "controls": [caught] if MODES[mode].scaler and available else [],
+        "dtypes": {"Linear": MODES[mode].dtype, "loss": "float32"} if available else {},
+    }
+
+
+def _trial(mode: str, repeat: int, step_seconds: float, *, trained: bool) -> Trial:
+    if not trained:
+        return Trial(mode=mode, repeat=repeat, trained=False, why="not here")
+    times = [step_seconds * 3, step_seconds, step_seconds]
+    return Trial(
+        mode=mode,
+        repeat=repeat,
+        trained=True,
+        steps=3,
+        total_seconds=sum(times),
+        first_step_seconds=times[0],
+        peak_bytes=3000,
+        memory="peak of a test",
+        data_bytes=1000,
+        clock="a clock",
+        final_loss=0.5,
+        optimizer_steps=3,
+        skipped_steps=0,
+        digest=f"digest of {mode}",
+        losses=[0.7, 0.6, 0.5],
+        step_seconds=times,
+    )

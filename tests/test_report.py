@@ -1,0 +1,242 @@
+"""The report says what the results say: no more, and in valid tables."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ampcheck import evidence, report
+from ampcheck.files import read_json, write_json
+from ampcheck.headline import headline
+from ampcheck.params import Params
+from tests.helpers import ROOT, resume_result, write_results
+
+FP32, FP16, BF16 = "fp32", "amp-fp16", "amp-bf16"
+MODES_OF_A_CPU = [FP32, "tf32", FP16, BF16]
+
+
+def given(raw: dict[str, Any], repeats: int = 3) -> Params:
+    """The committed parameters with so many repeats."""
+    raw["train"]["repeats"] = list(range(repeats))
+    return Params.model_validate(raw)
+
+
+def written(params: Params, tmp_path: Path) -> str:
+    """Render the report of tmp_path/results and return its text."""
+    reports = tmp_path / "reports"
+    reports.mkdir(exist_ok=True)
+    (reports / "template.md.j2").write_text((ROOT / "reports/template.md.j2").read_text())
+    report.write(params, tmp_path / "results", reports)
+    return (reports / "report.md").read_text()
+
+
+def said(params: Params, tmp_path: Path) -> str:
+    """The headline's sentences."""
+    read = evidence.read(params, tmp_path / "results")
+    return " ".join(headline(read, evidence.summaries(read)))
+
+
+def tables(text: str) -> list[list[str]]:
+    """Each table of a Markdown text, as its lines."""
+    blocks = [block.splitlines() for block in text.split("\n\n")]
+    return [[line for line in block if line.startswith("|")] for block in blocks if block[0].startswith("|")]
+
+
+def cells(line: str) -> int:
+    """Count the cells of a table's row; an escaped pipe separates none."""
+    return line.replace("\\|", "").count("|") - 1
+
+
+def test_a_good_run_reads_well(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Speed-up with interval, memory apart from it, resume, and what did not run."""
+    params = given(raw)
+    seconds = {FP32: [2.0, 2.1, 2.0], FP16: [1.0, 1.0, 1.0], BF16: [0.99, 1.0, 1.01]}
+    write_results(tmp_path / "results", params, seconds, peak_bytes={FP16: 2000})
+    text = written(params, tmp_path)
+
+    assert "amp-fp16 trains 2.03 times as fast as fp32 (95 % interval 1.90 to 2.18, 3 pairs of trials)" in text
+    assert "its peak memory is 50 % less than that of fp32" in text
+    assert "A stopped run resumes to the same bits in fp32, amp-fp16, amp-bf16." in text
+    assert "- `tf32`: not here" in text
+    assert evidence.findings(evidence.read(params, tmp_path / "results")) == []
+
+
+def test_the_same_results_give_the_same_bytes(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Rendering twice changes nothing."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0, 2.1, 2.0], BF16: [1.0, 1.0, 1.0]})
+    first = written(params, tmp_path)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "reports").iterdir() if path.is_file()}
+
+    assert written(params, tmp_path) == first
+    assert {path.name: path.read_bytes() for path in (tmp_path / "reports").iterdir() if path.is_file()} == files
+
+
+def test_metrics_are_small_and_null_where_nothing_was_measured(raw: dict[str, Any], tmp_path: Path) -> None:
+    """metrics.json is JSON without NaN; a mode that did not run has nulls, never zeros."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    written(params, tmp_path)
+    metrics = json.loads((tmp_path / "reports/metrics.json").read_text(), parse_constant=pytest.fail)
+
+    assert list(metrics) == MODES_OF_A_CPU
+    assert metrics[BF16] == {"step_seconds": 1.0, "speedup": 2.0, "peak_bytes": 3000, "resume_bit_exact": True}
+    assert metrics["tf32"] == dict.fromkeys(["step_seconds", "speedup", "peak_bytes", "resume_bit_exact"])
+    assert metrics[FP32]["speedup"] is None
+
+
+def test_the_recipes_published_times_give_its_ratio(raw: dict[str, Any], tmp_path: Path) -> None:
+    """1.760 s against 0.833 s is 2.113 times as fast; below 1 is a slowdown, not an error."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [1.760] * 3, FP16: [0.833] * 3, BF16: [2.0] * 3})
+    summed = evidence.summaries(evidence.read(params, tmp_path / "results"))
+
+    assert round(summed[FP16].speedup or 0, 3) == 2.113
+    assert summed[BF16].verdict == "slower"
+    assert "amp-bf16 is slower than fp32: 0.88 times its speed" in said(params, tmp_path)
+
+
+def test_time_and_memory_are_judged_apart(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Slower but smaller is said as both, not as a win."""
+    params = given(raw)
+    seconds = {FP32: [5.44, 5.5, 5.67], FP16: [9.06, 9.5, 9.93]}
+    peaks = {FP32: 25_401_000, FP16: 15_701_000}
+    data = dict.fromkeys(peaks, 1000)
+    write_results(tmp_path / "results", params, seconds, peak_bytes=peaks, data_bytes=data)
+
+    assert "amp-fp16 is slower than fp32: 0.58 times its speed" in said(params, tmp_path)
+    assert "its peak memory is 38 % less than that of fp32" in said(params, tmp_path)
+
+
+def test_a_single_repeat_is_no_evidence(raw: dict[str, Any], tmp_path: Path) -> None:
+    """One pair has no interval, and the report says what to do."""
+    params = given(raw, repeats=1)
+    write_results(tmp_path / "results", params, {FP32: [2.0], BF16: [1.0]})
+    text = written(params, tmp_path)
+
+    assert "in a single run, which is no evidence: add repeats" in text
+    assert "n/a to n/a | single run" in text
+
+
+def test_where_no_amp_mode_can_be_trained_the_headline_says_so(raw: dict[str, Any], tmp_path: Path) -> None:
+    """A default-precision run alone says nothing about mixed precision."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3})
+
+    assert said(params, tmp_path).startswith("No mixed-precision mode could be trained here (amp-fp16: not here; amp")
+
+
+def test_nothing_trained_is_a_report_as_well(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Without a baseline there is nothing to compare with, and nothing is made up."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {})
+    text = written(params, tmp_path)
+
+    assert "The baseline fp32 was not trained (not here): there is nothing to compare with." in text
+    assert "nan" not in text.lower()
+    assert (tmp_path / "reports/steps.csv").read_text() == "repeat,mode,step,seconds,loss\n"
+
+
+def test_out_of_memory_is_a_finding(raw: dict[str, Any], tmp_path: Path) -> None:
+    """A mode that could have been trained and was not is told with its reason, and verify fails."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    for repeat in params.train.repeats:
+        path = tmp_path / "results/train" / str(repeat) / f"{BF16}.json"
+        write_json(path, read_json(path) | {"trained": False, "why": "out of memory: 5 GiB", "digest": None})
+    found = evidence.findings(evidence.read(params, tmp_path / "results"))
+
+    assert found == ["amp-bf16: not trained: out of memory: 5 GiB"]
+    assert "amp-bf16: not trained: out of memory: 5 GiB" in written(params, tmp_path)
+
+
+def test_repeats_that_end_differently_are_not_reproducible(raw: dict[str, Any], tmp_path: Path) -> None:
+    """One digest that differs is a finding, in the headline too."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    path = tmp_path / "results/train/1" / f"{BF16}.json"
+    write_json(path, read_json(path) | {"digest": "another"})
+
+    assert "amp-bf16: not reproducible" in evidence.findings(evidence.read(params, tmp_path / "results"))[0]
+    assert "Not reproducible here: repeats of amp-bf16 ended with different bits." in said(params, tmp_path)
+
+
+def test_a_broken_resume_names_leaf_loss_and_values(raw: dict[str, Any], tmp_path: Path) -> None:
+    """The first leaf, the first loss and both its values stand in headline, findings and table."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, FP16: [1.0] * 3})
+    loss = {"step": 13, "straight": 0.5, "resumed": "nan"}
+    broken = resume_result(FP16) | {"bit_exact": False, "differing": ["scaler/scale"], "first_different_loss": loss}
+    write_json(tmp_path / "results/resume" / f"{FP16}.json", broken | {"controls": []})
+    words = "1 leaves differ, first scaler/scale; first different loss at step 13: 0.5 straight, nan resumed"
+
+    assert f"Resume is NOT bit-exact in amp-fp16: {words}." in said(params, tmp_path)
+    assert evidence.findings(evidence.read(params, tmp_path / "results")) == [
+        f"amp-fp16: resume is not bit-exact: {words}"
+    ]
+    assert "**NO**" in written(params, tmp_path)
+
+
+def test_a_control_that_is_not_caught_is_a_finding(raw: dict[str, Any], tmp_path: Path) -> None:
+    """A check that can't fail proves nothing."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, FP16: [1.0] * 3})
+    missed = {"part": "scaler", "caught": False, "by": []}
+    write_json(tmp_path / "results/resume" / f"{FP16}.json", resume_result(FP16) | {"controls": [missed]})
+
+    assert evidence.findings(evidence.read(params, tmp_path / "results")) == [
+        "amp-fp16: a resume without its scaler was not caught"
+    ]
+
+
+def test_autocast_without_effect_is_a_finding(raw: dict[str, Any], tmp_path: Path) -> None:
+    """A mode whose modules all gave float32 did not run in its type."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    silent = resume_result(BF16) | {"dtypes": {"Linear": "float32", "loss": "float32"}}
+    write_json(tmp_path / "results/resume" / f"{BF16}.json", silent)
+
+    assert evidence.findings(evidence.read(params, tmp_path / "results")) == [
+        "amp-bf16: autocast had no effect: no module's output is bfloat16"
+    ]
+
+
+@pytest.mark.parametrize("nasty", ["a|b", "<script>x</script>", "two\nlines", "`tick`", "**bold** [link](x)", ""])
+def test_no_name_can_break_a_table(raw: dict[str, Any], tmp_path: Path, nasty: str) -> None:
+    """Pipes, markup, line ends and backticks in any text leave every row with its header's cells."""
+    raw["sizes"]["note"] = nasty
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    machine = read_json(tmp_path / "results/machine.json")
+    write_json(tmp_path / "results/machine.json", machine | {"device_name": nasty, "gpus": [nasty]})
+    result = resume_result(BF16) | {"bit_exact": None, "why": nasty}
+    write_json(tmp_path / "results/resume" / f"{BF16}.json", result)
+    text = written(params, tmp_path)
+
+    assert "<script" not in re.sub(r"`[^`]*`", "", text)  # in a code span it is only shown
+    for table in tables(text):
+        assert {cells(line) for line in table} == {cells(table[0])}, table[0]
+
+
+def test_a_missing_value_reads_na(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Never nan, never None, never an empty cell."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3}, peak_bytes={FP32: None})
+    text = written(params, tmp_path)
+
+    assert "| n/a | n/a |" in text
+    assert "None" not in text
+    assert "nan" not in text.lower()
+    assert not [line for table in tables(text) for line in table if "||" in line.replace("\\|", "")]
+
+
+def test_a_result_that_was_dropped_from_params_is_not_reported(raw: dict[str, Any], tmp_path: Path) -> None:
+    """The report walks params.yaml: what an earlier run left behind does not count."""
+    write_results(tmp_path / "results", given(raw), {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    raw["train"]["modes"] = [FP32, FP16]
+    text = written(given(raw, repeats=2), tmp_path)
+
+    assert "amp-bf16" not in text
+    assert "2 repeats" in text
