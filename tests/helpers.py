@@ -21,9 +21,9 @@ ROOT = Path(__file__).parent.parent
 PIPELINE = ["src", "stages", "reports/template.md.j2", "dvc.yaml", "params.yaml", "sizes.yaml", ".dvc/config"]
 PIPELINE += [".dvcignore", ".gitignore"]
 TINY_SIZES = {"batch_size": 8, "in_size": 16, "out_size": 12, "num_layers": 2}
-TINY_RESUME = {"steps": 8, "stop_after": 4, "batch_size": 4, "overflow_at": [1, 5], "growth_interval": 2}
+TINY_RESUME = {"steps": 8, "stop_after": 4, "batch_size": 4, "overflow_at": [1, 5], "growth_interval": 3}
 
-Edit = Callable[[dict[str, Any]], None]
+Edit = Callable[[dict[str, Any]], Any]
 
 
 def tiny(raw: dict[str, Any]) -> None:

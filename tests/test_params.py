@@ -43,6 +43,7 @@ WRONG: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("resume", lambda raw: raw["resume"].update(overflow_at=[5]), "one after it; got [5]"),
     ("resume", lambda raw: raw["resume"].update(overflow_at=[15, 20]), "a step before the stop"),
     ("resume", lambda raw: raw["resume"].update(overflow_at=[5, 15, 24]), "must lie in 0 to 23"),
+    ("resume", lambda raw: raw["resume"].update(growth_interval=3), "the growth tracker is 0 at the stop"),
     ("resume.growth_factor", lambda raw: raw["resume"].update(growth_factor=1.0), "should be greater than 1"),
     ("report.band", lambda raw: raw["report"].update(band=1.0), "should be less than 1"),
 ]

@@ -57,13 +57,21 @@ def facts() -> dict[str, Any]:
         "cpu": _field(cpuinfo, "model name", "CPU implementer") or platform.machine(),
         "isa": sorted(flag for flag in flags if flag.startswith(ISA_PREFIXES)),
         "cores": cores(),
-        "threads": int(os.environ.get("OMP_NUM_THREADS") or cores()),
+        "threads": threads(),
         "memory_gib": round(int(_field(Path("/proc/meminfo").read_text(), "MemTotal").split()[0]) / 2**20),
         "gpus": [_field(gpu.read_text(), "Model") for gpu in gpus],
         "driver": driver.read_text().splitlines()[0] if driver.exists() else None,
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "numpy", "safetensors")},
     }
+
+
+def threads() -> int:
+    """Return OMP_NUM_THREADS, else the cores we may use. ValueError if it is no number."""
+    asked = os.environ.get("OMP_NUM_THREADS") or str(cores())
+    if not asked.isdecimal() or int(asked) < 1:
+        raise ValueError(f"OMP_NUM_THREADS: got {asked!r}; an integer of at least 1, or unset for all cores")
+    return int(asked)
 
 
 def cores() -> int:

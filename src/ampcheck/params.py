@@ -98,7 +98,18 @@ class Resume(Section):
                 f"overflow_at must lie in 0 to {self.steps - 1}, with a step before the stop (below "
                 f"{self.stop_after}) and one after it; got {self.overflow_at}"
             )
+        if self.tracker_at_stop == 0:
+            raise ValueError(
+                f"the growth tracker is 0 at the stop, as in a fresh scaler, so that its loss would not show; change "
+                f"growth_interval ({self.growth_interval}), stop_after or overflow_at by one"
+            )
         return self
+
+    @property
+    def tracker_at_stop(self) -> int:
+        """Steps taken since the last overflow or growth before the stop."""
+        last_overflow = max(step for step in self.overflow_at if step < self.stop_after)
+        return (self.stop_after - 1 - last_overflow) % self.growth_interval
 
 
 class Report(Section):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,11 @@ def shortened(plan: Resume, step_seconds: float) -> Resume:
         return plan
     stop_after = max(2, plan.stop_after * steps // plan.steps)
     scaled = [(step, step * steps // plan.steps) for step in plan.overflow_at]
-    before = {min(short, stop_after - 1) for step, short in scaled if step < plan.stop_after}
+    before = {min(short, stop_after - 2) for step, short in scaled if step < plan.stop_after}
     after = {max(short, stop_after) for step, short in scaled if step >= plan.stop_after}
-    growth_interval = min(plan.growth_interval, max(2, plan.growth_interval * steps // plan.steps))
+    taken = stop_after - 1 - max(before)  # steps between the last overflow and the stop
+    wished = max(2, plan.growth_interval * steps // plan.steps)
+    growth_interval = next(interval for interval in count(wished) if taken % interval)  # the tracker must not be 0
     return plan.model_copy(
         update={
             "steps": steps,
