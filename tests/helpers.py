@@ -30,7 +30,7 @@ def tiny(raw: dict[str, Any]) -> None:
     """Make parameters small."""
     raw["sizes"] = dict(TINY_SIZES)
     raw["data"]["num_batches"] = 4
-    raw["train"] |= {"epochs": 2, "repeats": [0, 1]}
+    raw["train"] |= {"epochs": 2, "lr": 0.1, "repeats": [0, 1]}
     raw["resume"] |= TINY_RESUME
 
 

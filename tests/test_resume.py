@@ -10,7 +10,7 @@ from ampcheck.resume import EMULATED_SECONDS, first_different_loss, shortened
 
 @pytest.mark.parametrize("step_seconds", [i / 20 for i in range(1, 200)])
 def test_an_emulated_mode_takes_the_steps_it_has_time_for(tiny_params: Params, step_seconds: float) -> None:
-    """Fewer steps (rounded to a whole one), but always a stop between two overflows, and a growth that can still be seen."""
+    """Fewer steps (to within one), but always a stop between two overflows, and a tracker that shows."""
     whole = tiny_params.resume.model_copy(
         update={"steps": 24, "stop_after": 12, "overflow_at": [5, 15], "growth_interval": 4}
     )
