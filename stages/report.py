@@ -7,7 +7,7 @@ from stages import run
 
 
 def main() -> None:
-    """results/ -> reports/report.md, metrics.json, summary.json, steps.csv."""
+    """results/ -> reports/report.md, metrics.json, summary.json, steps.csv, figures/."""
     report.write(params.load(), Path("results"), Path("reports"))
 
 

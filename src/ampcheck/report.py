@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ampcheck import evidence as evidence_module
+from ampcheck import figures
 from ampcheck.evidence import Evidence, differences, findings, summaries
 from ampcheck.files import write_json, write_text
 from ampcheck.headline import headline
@@ -20,13 +21,15 @@ MISSING = "n/a"
 
 
 def write(params: Params, results: Path, reports: Path) -> None:
-    """Write metrics.json, summary.json, steps.csv and report.md, from reports/template.md.j2."""
+    """Write metrics.json, summary.json, steps.csv, figures/ and report.md, from reports/template.md.j2."""
     evidence = evidence_module.read(params, results)
-    by_mode = {mode: asdict(summary) for mode, summary in summaries(evidence).items()}
+    summed = summaries(evidence)
+    by_mode = {mode: asdict(summary) for mode, summary in summed.items()}
     write_json(reports / "metrics.json", {mode: {key: row[key] for key in METRICS} for mode, row in by_mode.items()})
     rest = {mode: {key: row[key] for key in row if key not in METRICS} for mode, row in by_mode.items()}
     write_json(reports / "summary.json", rest)
     write_text(reports / "steps.csv", evidence.steps.to_csv(index=False, lineterminator="\n"))
+    figures.write(summed, evidence.steps, reports / "figures")
     write_text(reports / "report.md", render(context(evidence), reports))
 
 
@@ -39,6 +42,8 @@ def context(evidence: Evidence) -> dict[str, Any]:
         "baseline": evidence.params.train.modes[0],
         "modes": [{"mode": mode} | asdict(summary) for mode, summary in summed.items()],
         "not_trained": {mode: summary.why for mode, summary in summed.items() if summary.why},
+        "figures": figures.names(summed, evidence.steps),
+        "steps_per_group": figures.steps_per_group(evidence.steps),
         "memory": _memory(evidence),
         "resume": list(evidence.resume.values()),
         "differences": {mode: differences(result) for mode, result in evidence.resume.items()},
