@@ -16,6 +16,7 @@ def main() -> None:
         num_batches=given.data.num_batches,
         batch_size=given.sizes["batch_size"],
     )
+    print(f"{given.data.num_batches} batches of {given.sizes['batch_size']}")
 
 
 run(main)

@@ -8,7 +8,7 @@ from stages import run
 
 def main() -> None:
     """params.yaml -> results/machine.json, modes.json, workload.json."""
-    environment.update(Path("results"), params.read())
+    print(environment.update(Path("results"), params.read()))
 
 
 run(main)

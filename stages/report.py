@@ -8,7 +8,8 @@ from stages import run
 
 def main() -> None:
     """results/ -> reports/report.md, metrics.json, summary.json, steps.csv, figures/."""
-    report.write(params.load(), Path("results"), Path("reports"))
+    for sentence in report.write(params.load(), Path("results"), Path("reports")):
+        print(sentence)
 
 
 run(main)

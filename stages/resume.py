@@ -21,6 +21,7 @@ def main() -> None:
         for mode in given.train.modes:
             result = resume.check_resume(given, machine, mode, modes[mode], checkpoints)
             write_json(folder / f"{mode}.json", result)
+            print(resume.line(result), flush=True)
 
 
 run(main)

@@ -18,7 +18,9 @@ def main() -> None:
     )
     with replaced_folder(Path("results/train") / str(repeat)) as folder:
         for mode in reversed(given.train.modes) if repeat % 2 else given.train.modes:
-            trial.write_trial(trial.run_trial(given, machine, mode, repeat, modes[mode]), folder)
+            result = trial.run_trial(given, machine, mode, repeat, modes[mode])
+            trial.write_trial(result, folder)
+            print(trial.line(result), flush=True)
 
 
 run(main)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ampcheck import params, workloads
-from ampcheck.params import Params
+from ampcheck.schema import Params
 from tests.helpers import ROOT, TINY_SIZES, copy_pipeline, tiny
 
 

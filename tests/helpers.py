@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 
 from ampcheck import params
 from ampcheck.files import write_json
-from ampcheck.params import Params
 from ampcheck.precision import MODES
+from ampcheck.schema import Params
 from ampcheck.trial import Trial, write_trial
 
 ROOT = Path(__file__).parent.parent

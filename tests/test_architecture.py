@@ -15,6 +15,10 @@ from tests.helpers import ROOT
 LIBRARY = sorted((ROOT / "src/ampcheck").rglob("*.py"))
 STAGES = sorted(path for path in (ROOT / "stages").glob("*.py") if path.stem != "__init__")
 NEVER_LOAD_TORCH = [
+    "schema",
+    "summary",
+    "findings",
+    "figures",
     "params",
     "precision",
     "files",
@@ -138,7 +142,7 @@ def test_every_named_size_has_all_keys(raw: dict[str, Any]) -> None:
 
 
 def test_the_code_stays_small() -> None:
-    """No module has more than 190 lines: each has one job."""
+    """No module has more than 150 lines: each has one job."""
     lengths = {path.name: len(path.read_text().splitlines()) for path in [*LIBRARY, *STAGES]}
 
-    assert {name: length for name, length in lengths.items() if length > 190} == {}
+    assert {name: length for name, length in lengths.items() if length > 150} == {}

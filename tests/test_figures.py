@@ -1,13 +1,11 @@
 """The figures of the report: what they show, on which pages, in how many bytes."""
 
-import json
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -15,9 +13,9 @@ import pandas as pd
 import pytest
 
 from ampcheck import figures, params, report
-from ampcheck.evidence import Summary
+from ampcheck.summary import Summary
+from tests.helpers import ROOT, write_results
 
-ROOT = Path(__file__).parent.parent
 NOTHING = Summary(**dict.fromkeys([field.name for field in fields(Summary)]))  # type: ignore[arg-type]
 TWICE = replace(NOTHING, speedup=2.0, speedup_low=1.5, speedup_high=2.7, memory_ratio=0.75)
 SUMMED = {"first": NOTHING, "second": TWICE, "third": TWICE}
@@ -173,47 +171,11 @@ def test_report_shows_the_figures_that_exist(tmp_path: Path, trained: bool) -> N
     """Each file is shown once; of a run that trained nothing, the report has no word on figures."""
     shutil.copytree(ROOT / "reports", tmp_path / "reports", ignore=shutil.ignore_patterns("figures"))
     settings = params.load(ROOT / "params.yaml")
-    leave_results(tmp_path / "results", settings, trained)
+    seconds = {mode: [1.0, 1.1, 1.2] for mode in settings.train.modes} if trained else {}
+    write_results(tmp_path / "results", settings, seconds)
     report.write(settings, tmp_path / "results", tmp_path / "reports")
     files = {path.name for path in (tmp_path / "reports" / "figures").iterdir()}
     text = (tmp_path / "reports" / "report.md").read_text(encoding="utf-8")
     assert ({"step-times.svg", "loss.svg", "ratios.svg"} if trained else set()) == files
     assert sorted(files) == sorted(re.findall(r"\(figures/(.*)\)", text))
     assert trained == ("## Figures" in text)
-
-
-def leave_results(folder: Path, settings: params.Params, trained: bool) -> None:
-    """Write what the stages before the report leave, of 20 steps a trial."""
-    modes = settings.train.modes
-    known = {"available": trained, "emulated": False, "slowdown": None, "why": "" if trained else "no such device"}
-    leave(folder / "machine.json", {"device": "cpu"})
-    leave(folder / "modes.json", dict.fromkeys(modes, known))
-    for mode in modes:
-        leave(folder / "resume" / f"{mode}.json", unchecked(mode))
-    for repeat in settings.train.repeats:
-        for mode in modes:
-            trial = folder / "train" / str(repeat) / f"{mode}.json"
-            leave(trial, outcome(mode, repeat, trained))
-            steps([mode], repeats=1)[["step", "seconds", "loss"]].to_csv(trial.with_suffix(".csv"), index=False)
-
-
-def outcome(mode: str, repeat: int, trained: bool) -> dict[str, Any]:
-    """Return MODE.json of a trial."""
-    measured = ["total_seconds", "first_step_seconds", "final_loss", "optimizer_steps", "skipped_steps"]
-    result: dict[str, Any] = dict.fromkeys(measured, 1 if trained else None)
-    result |= dict.fromkeys(["peak_bytes", "peak_reserved_bytes"], 2**30 if trained else None)
-    result |= {"data_bytes": 0 if trained else None, "memory": None, "digest": "d" if trained else None}
-    return result | {"mode": mode, "repeat": repeat, "trained": trained, "why": "" if trained else "no such device"}
-
-
-def unchecked(mode: str) -> dict[str, Any]:
-    """Return resume's MODE.json of a mode that could not be checked."""
-    empty: dict[str, Any] = {"differing": [], "scaler_at_stop": {}, "scaler_at_end": {}, "controls": []}
-    absent = dict.fromkeys(["steps", "stop_after", "bit_exact", "first_different_loss"])
-    return {"mode": mode, "available": False, "why": "no such device"} | absent | empty
-
-
-def leave(path: Path, value: object) -> None:
-    """Write JSON, with the folders it needs."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value), encoding="utf-8")

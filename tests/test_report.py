@@ -9,8 +9,10 @@ import pytest
 
 from ampcheck import evidence, report
 from ampcheck.files import read_json, write_json
+from ampcheck.findings import findings
 from ampcheck.headline import headline
-from ampcheck.params import Params
+from ampcheck.schema import Params
+from ampcheck.summary import summaries
 from tests.helpers import ROOT, resume_result, write_results
 
 FP32, FP16, BF16 = "fp32", "amp-fp16", "amp-bf16"
@@ -35,7 +37,7 @@ def written(params: Params, tmp_path: Path) -> str:
 def said(params: Params, tmp_path: Path) -> str:
     """The headline's sentences."""
     read = evidence.read(params, tmp_path / "results")
-    return " ".join(headline(read, evidence.summaries(read)))
+    return " ".join(headline(read, summaries(read)))
 
 
 def tables(text: str) -> list[list[str]]:
@@ -60,7 +62,7 @@ def test_a_good_run_reads_well(raw: dict[str, Any], tmp_path: Path) -> None:
     assert "its peak memory is 50 % less than that of fp32" in text
     assert "A stopped run resumes to the same bits in fp32, amp-fp16, amp-bf16." in text
     assert "- `tf32`: not here" in text
-    assert evidence.findings(evidence.read(params, tmp_path / "results")) == []
+    assert findings(evidence.read(params, tmp_path / "results")) == []
 
 
 def test_the_same_results_give_the_same_bytes(raw: dict[str, Any], tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_the_recipes_published_times_give_its_ratio(raw: dict[str, Any], tmp_pat
     """1.760 s against 0.833 s is 2.113 times as fast; below 1 is a slowdown, not an error."""
     params = given(raw)
     write_results(tmp_path / "results", params, {FP32: [1.760] * 3, FP16: [0.833] * 3, BF16: [2.0] * 3})
-    summed = evidence.summaries(evidence.read(params, tmp_path / "results"))
+    summed = summaries(evidence.read(params, tmp_path / "results"))
 
     assert round(summed[FP16].speedup or 0, 3) == 2.113
     assert summed[BF16].verdict == "slower"
@@ -146,7 +148,7 @@ def test_out_of_memory_is_a_finding(raw: dict[str, Any], tmp_path: Path) -> None
     for repeat in params.train.repeats:
         path = tmp_path / "results/train" / str(repeat) / f"{BF16}.json"
         write_json(path, read_json(path) | {"trained": False, "why": "out of memory: 5 GiB", "digest": None})
-    found = evidence.findings(evidence.read(params, tmp_path / "results"))
+    found = findings(evidence.read(params, tmp_path / "results"))
 
     assert found == ["amp-bf16: not trained: out of memory: 5 GiB"]
     assert "amp-bf16: not trained: out of memory: 5 GiB" in written(params, tmp_path)
@@ -159,7 +161,7 @@ def test_repeats_that_end_differently_are_not_reproducible(raw: dict[str, Any], 
     path = tmp_path / "results/train/1" / f"{BF16}.json"
     write_json(path, read_json(path) | {"digest": "another"})
 
-    assert "amp-bf16: not reproducible" in evidence.findings(evidence.read(params, tmp_path / "results"))[0]
+    assert "amp-bf16: not reproducible" in findings(evidence.read(params, tmp_path / "results"))[0]
     assert "Not reproducible here: repeats of amp-bf16 ended with different bits." in said(params, tmp_path)
 
 
@@ -173,9 +175,7 @@ def test_a_broken_resume_names_leaf_loss_and_values(raw: dict[str, Any], tmp_pat
     words = "1 leaves differ, first scaler/scale; first different loss at step 13: 0.5 straight, nan resumed"
 
     assert f"Resume is NOT bit-exact in amp-fp16: {words}." in said(params, tmp_path)
-    assert evidence.findings(evidence.read(params, tmp_path / "results")) == [
-        f"amp-fp16: resume is not bit-exact: {words}"
-    ]
+    assert findings(evidence.read(params, tmp_path / "results")) == [f"amp-fp16: resume is not bit-exact: {words}"]
     assert "**NO**" in written(params, tmp_path)
 
 
@@ -186,7 +186,7 @@ def test_a_control_that_is_not_caught_is_a_finding(raw: dict[str, Any], tmp_path
     missed = {"part": "scaler", "caught": False, "by": []}
     write_json(tmp_path / "results/resume" / f"{FP16}.json", resume_result(FP16) | {"controls": [missed]})
 
-    assert evidence.findings(evidence.read(params, tmp_path / "results")) == [
+    assert findings(evidence.read(params, tmp_path / "results")) == [
         "amp-fp16: a resume without its scaler was not caught"
     ]
 
@@ -198,7 +198,7 @@ def test_autocast_without_effect_is_a_finding(raw: dict[str, Any], tmp_path: Pat
     silent = resume_result(BF16) | {"dtypes": {"Linear": "float32", "loss": "float32"}}
     write_json(tmp_path / "results/resume" / f"{BF16}.json", silent)
 
-    assert evidence.findings(evidence.read(params, tmp_path / "results")) == [
+    assert findings(evidence.read(params, tmp_path / "results")) == [
         "amp-bf16: autocast had no effect: no module's output is bfloat16"
     ]
 
@@ -240,3 +240,53 @@ def test_a_result_that_was_dropped_from_params_is_not_reported(raw: dict[str, An
 
     assert "amp-bf16" not in text
     assert "2 repeats" in text
+
+
+def test_the_headline_decides(raw: dict[str, Any], tmp_path: Path) -> None:
+    """The fastest mode whose interval is beyond the band is to be used; where none is, the baseline."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, FP16: [1.0] * 3, BF16: [1.5] * 3})
+    assert said(params, tmp_path).startswith("Use amp-fp16 here. amp-fp16 trains 2.00 times as fast as fp32")
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [3.0] * 3, FP16: [2.0] * 3})
+    assert said(params, tmp_path).startswith("Stay with fp32 here: no mode was faster.")
+
+
+def test_where_the_run_cannot_say_the_headline_tells_what_to_do(raw: dict[str, Any], tmp_path: Path) -> None:
+    """An interval on both sides of the band settles nothing, and more repeats may."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0, 3.0, 2.0]})
+
+    assert said(params, tmp_path).startswith("This run can't say whether amp-bf16 is faster than fp32: add repeats")
+
+
+def test_a_fast_mode_without_a_safe_resume_is_not_recommended(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Speed is not all that is asked."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    broken = resume_result(BF16) | {"bit_exact": False, "differing": ["step"]}
+    write_json(tmp_path / "results/resume" / f"{BF16}.json", broken)
+
+    assert said(params, tmp_path).startswith("amp-bf16 is faster here, but what it computes did not repeat")
+
+
+def test_doubts_are_told_in_plain_words(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Spread between repeats, a costly first step, work too small, and skipped steps, each with its figure."""
+    params = given(raw)
+    seconds = {FP32: [2e-4, 3e-4, 2e-4], FP16: [1.0] * 3}
+    write_results(tmp_path / "results", params, seconds, skipped_steps={FP16: 1}, optimizer_steps={FP16: 19})
+    text = written(params, tmp_path)
+
+    assert "- fp32: steady steps differ by 50 % between repeats; free the machine or add repeats." in text
+    assert "- amp-fp16: the first step took 60 % of the total;" in text
+    assert "- amp-fp16: the scaler skipped 1 of 20 steps, as it does to find its scale." in text
+    assert "A step takes less than 1 ms in fp32: the work is too small for this device" in text
+
+
+def test_a_quiet_run_has_no_doubts(raw: dict[str, Any], tmp_path: Path) -> None:
+    """The section is absent where there is nothing to say."""
+    params = given(raw)
+    write_results(
+        tmp_path / "results", params, {FP32: [2.0] * 3}, first_step_seconds={FP32: 0.1}, total_seconds={FP32: 300.0}
+    )
+
+    assert "Be careful" not in written(params, tmp_path)

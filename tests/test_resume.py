@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from ampcheck.params import Params
-from ampcheck.resume import EMULATED_SECONDS, first_different_loss, shortened
+from ampcheck.plan import EMULATED_SECONDS, shortened
+from ampcheck.resume import first_different_loss
+from ampcheck.schema import Params
 
 
 @pytest.mark.parametrize("step_seconds", [i / 20 for i in range(1, 200)])

@@ -22,10 +22,11 @@ ISA_PREFIXES = ("avx", "amx", "fma", "f16c", "asimd", "sve", "bf16", "i8mm")  # 
 PROBE_SOURCES = ("precision.py", "probe.py")
 
 
-def update(folder: Path, raw: dict[str, Any]) -> None:
+def update(folder: Path, raw: dict[str, Any]) -> str:
     """Check the parameters and bring machine.json, modes.json and workload.json in `folder` up to date.
 
-    What was measured for the same machine, device and probe is kept. ValueError, one line for each wrong key.
+    What was measured for the same machine, device and probe is kept. Returns one line for the log. ValueError, one
+    line for each wrong key.
     """
     found = params.errors(raw)
     lines = [f"params.yaml: {line}" for line in found.values()]
@@ -35,7 +36,7 @@ def update(folder: Path, raw: dict[str, Any]) -> None:
     workload = {"workload": raw["workload"], "sizes": raw["sizes"], "source": source_digest(raw["workload"])}
     probed = fingerprint(machine, raw["device"])
     if not lines and _current(folder, workload, probed):
-        return
+        return "nothing has changed"
     examined = in_child(lambda _: _examined(raw, machine["threads"]), "environment")
     lines += [f"params.yaml: {line}" for line in examined["errors"]]
     if lines:
@@ -45,6 +46,8 @@ def update(folder: Path, raw: dict[str, Any]) -> None:
         modes = {name: entry | {"probed": probed} for name, entry in examined["modes"].items()}
         write_json(folder / "modes.json", modes)  # last: it says that both are current
     write_json(folder / "workload.json", workload)
+    trainable = [name for name, entry in examined["modes"].items() if entry["available"] and not entry["emulated"]]
+    return f"on {examined['device']['device']}, {machine['threads']} threads: {', '.join(trainable)} can be trained"
 
 
 def facts() -> dict[str, Any]:

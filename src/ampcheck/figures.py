@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from ampcheck.evidence import Summary
 from ampcheck.files import replaced_folder
 from ampcheck.stats import FIRST_STEADY_STEP
+from ampcheck.summary import Summary
 
 MARKS = 2800  # steps in a figure, of 90 bytes each: its file stays below 300 kB
 WIDTH, ROW = 7.5, 0.26  # inches

@@ -1,28 +1,50 @@
-"""What a person repeats to a colleague: the evidence in a few sentences. Loads no torch."""
+"""What a person repeats to a colleague: which mode to use here, what it gains and costs, is resume safe. No torch."""
 
-from ampcheck.evidence import Evidence, Summary, differences
+from ampcheck.evidence import Evidence
+from ampcheck.findings import differences
 from ampcheck.precision import MODES
+from ampcheck.summary import Summary
 
 
 def headline(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    """Return sentences on speed and memory, on what can't be said, and on resume."""
-    return [*_speed(evidence, summed), *_reproducible(summed), *_resume(evidence)]
-
-
-def _speed(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    baseline, *others = evidence.params.train.modes
+    """Return sentences: the decision, how each mode compares, what could not be trained, and resume."""
+    baseline = evidence.params.train.modes[0]
     if not summed[baseline].trained:
-        return [f"The baseline {baseline} was not trained ({summed[baseline].why}): there is nothing to compare with."]
-    amp = [mode for mode in others if MODES[mode].autocast]
-    said = []
-    if amp and not any(summed[mode].trained for mode in amp):
-        reasons = "; ".join(f"{mode}: {summed[mode].why}" for mode in amp)
-        said.append(
-            f"No mixed-precision mode could be trained here ({reasons}). So this run can't say whether mixed precision "
-            "pays for this network: run it on a device with 16-bit matmul of its own."
-        )
-    compared = sorted((mode for mode in others if summed[mode].speedup), key=lambda mode: -(summed[mode].speedup or 0))
-    return said + [_compared(mode, baseline, summed[mode], evidence.params.report.band) for mode in compared]
+        nothing = f"The baseline {baseline} was not trained ({summed[baseline].why}): there is nothing to compare with."
+        return [nothing, *_resume(evidence)]
+    compared = sorted((mode for mode in summed if summed[mode].speedup), key=lambda mode: -(summed[mode].speedup or 0))
+    return [
+        *_no_amp(summed),
+        *_decision(compared, baseline, summed),
+        *[_compared(mode, baseline, summed[mode], evidence.params.report.band) for mode in compared],
+        *_reproducible(summed),
+        *_resume(evidence),
+    ]
+
+
+def _no_amp(summed: dict[str, Summary]) -> list[str]:
+    amp = [mode for mode in summed if MODES[mode].autocast]
+    if not amp or any(summed[mode].trained for mode in amp):
+        return []
+    reasons = "; ".join(f"{mode}: {summed[mode].why}" for mode in amp)
+    what_it_means = "So this run can't say whether mixed precision pays for this network"
+    way_out = "run it on a device with 16-bit matmul of its own"
+    return [f"No mixed-precision mode could be trained here ({reasons}). {what_it_means}: {way_out}."]
+
+
+def _decision(compared: list[str], baseline: str, summed: dict[str, Summary]) -> list[str]:
+    """Name the mode to use: the fastest whose whole interval is beyond the band; the baseline if none can be."""
+    faster = [mode for mode in compared if summed[mode].verdict == "faster"]
+    safe = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
+    if safe:
+        return [f"Use {safe[0]} here."]
+    if faster:
+        return [f"{faster[0]} is faster here, but what it computes did not repeat to the same bits: see below."]
+    unsettled = [mode for mode in compared if summed[mode].verdict in ("inconclusive", "single run")]
+    if unsettled:
+        way_out = "add repeats (train.repeats), leave the machine to it, or take larger sizes"
+        return [f"This run can't say whether {' or '.join(unsettled)} is faster than {baseline}: {way_out}."]
+    return [f"Stay with {baseline} here: no mode was faster."] if compared else []
 
 
 def _compared(mode: str, baseline: str, summary: Summary, band: float) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from ampcheck import training, workloads
-from ampcheck.params import Params
 from ampcheck.precision import MODES
 from ampcheck.processes import KilledError, Progress, in_child
+from ampcheck.schema import Params
 
 T = TypeVar("T")
 

@@ -11,17 +11,20 @@ from markupsafe import Markup
 
 from ampcheck import evidence as evidence_module
 from ampcheck import figures
-from ampcheck.evidence import Evidence, differences, findings, summaries
+from ampcheck.doubts import doubts
+from ampcheck.evidence import Evidence
 from ampcheck.files import write_json, write_text
+from ampcheck.findings import differences, findings
 from ampcheck.headline import headline
-from ampcheck.params import Params
+from ampcheck.schema import Params
+from ampcheck.summary import summaries
 
 METRICS = ["step_seconds", "speedup", "peak_bytes", "resume_bit_exact"]
 MISSING = "n/a"
 
 
-def write(params: Params, results: Path, reports: Path) -> None:
-    """Write metrics.json, summary.json, steps.csv, figures/ and report.md, from reports/template.md.j2."""
+def write(params: Params, results: Path, reports: Path) -> list[str]:
+    """Write metrics.json, summary.json, steps.csv, figures/ and report.md; return the headline's sentences."""
     evidence = evidence_module.read(params, results)
     summed = summaries(evidence)
     by_mode = {mode: asdict(summary) for mode, summary in summed.items()}
@@ -31,6 +34,7 @@ def write(params: Params, results: Path, reports: Path) -> None:
     write_text(reports / "steps.csv", evidence.steps.to_csv(index=False, lineterminator="\n"))
     figures.write(summed, evidence.steps, reports / "figures")
     write_text(reports / "report.md", render(context(evidence), reports))
+    return headline(evidence, summed)
 
 
 def context(evidence: Evidence) -> dict[str, Any]:
@@ -38,6 +42,7 @@ def context(evidence: Evidence) -> dict[str, Any]:
     summed = summaries(evidence)
     return {
         "headline": headline(evidence, summed),
+        "doubts": doubts(evidence, summed),
         "findings": findings(evidence),
         "baseline": evidence.params.train.modes[0],
         "modes": [{"mode": mode} | asdict(summary) for mode, summary in summed.items()],

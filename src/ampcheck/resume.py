@@ -3,21 +3,19 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ampcheck import checkpoint, data, identity
 from ampcheck.launch import Failure, attempt, fresh_run
-from ampcheck.params import Params, Resume
+from ampcheck.plan import shortened
 from ampcheck.precision import MODES
 from ampcheck.processes import Progress
 from ampcheck.rehearsal import Rehearsal, rehearse
+from ampcheck.schema import Params, Resume
 from ampcheck.training import Run, scaler_numbers, train
 
 DATA = Path("data/fixed.safetensors")
-EMULATED_SECONDS = 30.0  # an emulated mode takes fewer steps where its legs would last longer than this
-FEWEST_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +62,13 @@ def check_resume(
     return result | {"dtypes": rehearsal.dtypes} | _compared(check)
 
 
-def shortened(plan: Resume, step_seconds: float) -> Resume:
-    """Return `plan` with as many steps as its legs can take in EMULATED_SECONDS, overflows still on both sides."""
-    executed = 3 * plan.steps - plan.stop_after  # straight, stopped, resumed, control
-    steps = max(FEWEST_STEPS, int(plan.steps * EMULATED_SECONDS / (executed * step_seconds)))
-    if steps >= plan.steps:
-        return plan
-    stop_after = max(2, plan.stop_after * steps // plan.steps)
-    scaled = [(step, step * steps // plan.steps) for step in plan.overflow_at]
-    before = {min(short, stop_after - 2) for step, short in scaled if step < plan.stop_after}
-    after = {max(short, stop_after) for step, short in scaled if step >= plan.stop_after}
-    taken = stop_after - 1 - max(before)  # steps between the last overflow and the stop
-    wished = max(2, plan.growth_interval * steps // plan.steps)
-    growth_interval = next(interval for interval in count(wished) if taken % interval)  # the tracker must not be 0
-    return plan.model_copy(
-        update={
-            "steps": steps,
-            "stop_after": stop_after,
-            "overflow_at": sorted(before | after),
-            "growth_interval": growth_interval,
-        }
-    )
+def line(result: Mapping[str, Any]) -> str:
+    """Tell the result in one line of a log."""
+    if result["bit_exact"] is None:
+        return f"{result['mode']}: not checked: {result['why']}"
+    told = "bit-exact" if result["bit_exact"] else "NOT bit-exact"
+    caught = "".join(f"; lost {control['part']} caught: {control['caught']}" for control in result["controls"])
+    return f"{result['mode']}: {told}, {result['steps']} steps with a stop after {result['stop_after']}{caught}"
 
 
 def _compared(check: Check) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from ampcheck import checkpoint, data, identity
 from ampcheck.files import write_json
 from ampcheck.launch import Failure, attempt, fresh_run
 from ampcheck.meters import meter_for
-from ampcheck.params import Params
 from ampcheck.processes import Progress
 from ampcheck.rehearsal import Rehearsal, rehearse
+from ampcheck.schema import Params
 from ampcheck.training import scaler_numbers, skipped_steps, train
 
 
@@ -56,6 +56,13 @@ def run_trial(
     if isinstance(result, Failure):
         return Trial(mode=mode, repeat=repeat, trained=False, why=result.why)
     return result
+
+
+def line(trial: Trial) -> str:
+    """Tell the result in one line of a log."""
+    if trial.total_seconds is None:
+        return f"{trial.mode}: not trained: {trial.why}"
+    return f"{trial.mode}: {trial.steps} steps in {trial.total_seconds:.1f} s, loss {trial.final_loss:.6g}"
 
 
 def write_trial(trial: Trial, folder: Path) -> None:

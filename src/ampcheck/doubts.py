@@ -1,0 +1,66 @@
+"""What makes a reader careful with the figures, in plain words. Loads no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ampcheck.stats import steady_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ampcheck.evidence import Evidence
+    from ampcheck.summary import Summary
+
+WIDE_SPREAD = 0.1  # between repeats; identical processes scatter by 4 to 7 % on a shared machine
+COSTLY_FIRST_STEP = 0.1  # of the trial's total
+SHORT_STEP_SECONDS = 1e-3  # below it a step is mostly the host's work, and timers begin to matter
+MANY_SKIPS = 0.1  # of the steps; a scaler that finds its scale skips a few
+
+
+def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
+    """Return a sentence for each doubt, with its figure and what to do."""
+    steady = steady_seconds(evidence.steps)
+    trained = {mode: summary for mode, summary in summed.items() if summary.trained}
+    found = [
+        doubt
+        for mode, summary in trained.items()
+        for doubt in (_spread(mode, steady), _first_step(mode, summary), _skips(mode, summary))
+    ]
+    return [doubt for doubt in (*found, _small(trained)) if doubt]
+
+
+def _spread(mode: str, steady: pd.Series[float]) -> str:
+    medians = steady[steady.index.get_level_values("mode") == mode]
+    spread = medians.max() / medians.min() - 1 if len(medians) > 1 else 0.0
+    if spread <= WIDE_SPREAD:
+        return ""
+    return f"{mode}: steady steps differ by {spread * 100:.0f} % between repeats; free the machine or add repeats."
+
+
+def _first_step(mode: str, summary: Summary) -> str:
+    if summary.first_step_seconds is None or summary.total_seconds is None:
+        return ""
+    share = summary.first_step_seconds / summary.total_seconds
+    if share <= COSTLY_FIRST_STEP:
+        return ""
+    return f"{mode}: the first step took {share * 100:.0f} % of the total; compare steady steps, or take more epochs."
+
+
+def _skips(mode: str, summary: Summary) -> str:
+    if not summary.skipped_steps or summary.optimizer_steps is None:
+        return ""
+    steps = summary.optimizer_steps + summary.skipped_steps
+    if summary.skipped_steps / steps <= MANY_SKIPS:
+        return f"{mode}: the scaler skipped {summary.skipped_steps} of {steps} steps, as it does to find its scale."
+    return f"{mode}: the scaler skipped {summary.skipped_steps} of {steps} steps; the loss overflows in 16 bits."
+
+
+def _small(trained: dict[str, Summary]) -> str:
+    short = [mode for mode, summary in trained.items() if (summary.step_seconds or 1) < SHORT_STEP_SECONDS]
+    if not short:
+        return ""
+    return (
+        f"A step takes less than {SHORT_STEP_SECONDS * 1000:g} ms in {', '.join(short)}: the work is too small for "
+        "this device, and most of the time is the host's; larger sizes show what precision changes."
+    )
