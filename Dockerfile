@@ -1,0 +1,44 @@
+# The CUDA version that the pinned torch's wheel is built for. The wheel brings CUDA's libraries and the host's container
+# toolkit brings the driver's, so the smallest CUDA image is enough: its NVIDIA_* variables ask the toolkit for them.
+# Ubuntu 24.04 has Python 3.12, for which every pin of constraints.txt can be installed; any base with apt will do.
+ARG BASE=nvidia/cuda:13.0.3-base-ubuntu24.04
+FROM ${BASE}
+
+ARG BASE
+LABEL org.opencontainers.image.title="ampcheck" \
+      org.opencontainers.image.description="Does mixed precision pay, and does a stopped run resume to the same bits?" \
+      org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.base.name="${BASE}"
+
+# A mounted checkout belongs to the host's user, whom git would not trust: hence safe.directory.
+# Versions are not pinned, because the distribution removes one as soon as it has the next.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends git python3-venv \
+ && rm -rf /var/lib/apt/lists/* \
+ && git config --system safe.directory '*' \
+ && install -d -o 1000 -g 1000 /ampcheck
+
+# Before the source, so that an edit installs nothing again.
+WORKDIR /ampcheck
+COPY constraints.txt pyproject.toml ./
+ENV PATH=/opt/venv/bin:$PATH
+RUN python3 -m venv /opt/venv \
+ && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+    > /tmp/requirements.txt \
+ && pip install --no-cache-dir -c constraints.txt -r /tmp/requirements.txt \
+ && rm /tmp/requirements.txt
+
+# OMP_NUM_THREADS is left unset: ampcheck then takes the cores that the container may use, which only its host knows.
+# USER and HOME, because docker run --user may name a user who has neither: DVC wants the one, matplotlib the other.
+ENV CUBLAS_WORKSPACE_CONFIG=:4096:8 \
+    HOME=/tmp \
+    PYTHONPATH=src \
+    USER=ampcheck
+
+COPY --chown=1000:1000 . .
+USER 1000:1000
+# In the copy's own configuration, because a mounted checkout, which hides it, does have git.
+RUN dvc config --local core.no_scm true
+
+CMD ["dvc", "repro"]
