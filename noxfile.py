@@ -38,8 +38,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, format and types."""
+    """Check style, format, types and the Dockerfile."""
     install(session, "lint", "tests")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
+    session.run("hadolint", "Dockerfile")
