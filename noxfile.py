@@ -44,6 +44,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu(session: nox.Session) -> None:
+    """Try all that needs a CUDA device, on one card, within eight minutes; fails where there is none."""
+    install(session, "tests")
+    session.run("python", "benchmarks/gpu.py")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format and types."""
     install(session, "lint", "tests")
