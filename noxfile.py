@@ -37,6 +37,20 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Print what our loop costs beside the recipe's own, on the CPU: ratios of time, within a minute."""
+    install(session)
+    session.run("python", "benchmarks/bench.py")
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Try all that needs a CUDA device, on one card, within eight minutes; fails where there is none."""
+    install(session, "tests")
+    session.run("python", "benchmarks/gpu.py")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format, types and the Dockerfile."""
     install(session, "lint", "tests")

@@ -20,8 +20,8 @@ from ampcheck.workloads import Batch, Workload
 class Run:
     """All that a step reads and changes; `step` counts optimizer steps, skipped ones included."""
 
-    mode: Mode
     device: torch.device
+    autocast: torch.autocast  # made once: it is entered at every step
     workload: Workload
     modules: Mapping[str, torch.nn.Module]
     optimizers: Mapping[str, torch.optim.Optimizer]
@@ -68,8 +68,8 @@ def start(
     if grad_scaler.is_enabled() != mode.scaler:
         raise ValueError(f"device: GradScaler disables itself on {device}; choose a mode without a scaler")
     return Run(
-        mode=mode,
         device=device,
+        autocast=torch.autocast(device.type, dtype=getattr(torch, mode.dtype), enabled=mode.autocast),
         workload=workload,
         modules=modules,
         optimizers=optimizers,
@@ -81,12 +81,11 @@ def start(
 
 def train(run: Run, batches: list[Batch], until: int, lap: Callable[[], None] = lambda: None) -> History:
     """Train up to step `until`, calling `lap` after each step; the batch is a function of the step."""
-    history = History(*torch.zeros(2, until - run.step, dtype=torch.float64, device=run.device))
-    one = torch.ones((), device=run.device)
+    history = History(*torch.ones(2, until - run.step, dtype=torch.float64, device=run.device))
     # Into tensors made beforehand: a small new one a step would break up the heap between the large blocks of a step.
     for loss, scale in zip(history.losses.unbind(), history.scales.unbind(), strict=True):
         loss.copy_(train_step(run, batches[run.step % len(batches)]))
-        scale.copy_(run.scaler.scale(one))  # the scale without a synchronisation
+        scale.copy_(run.scaler.scale(scale))  # of 1.0: the scale itself, without a synchronisation
         lap()
     return history
 
@@ -96,7 +95,7 @@ def train_step(run: Run, batch: Batch) -> torch.Tensor:
 
     Nothing here waits for the device but `GradScaler.step`, which reads found_inf: AMP's own cost.
     """
-    with torch.autocast(run.device.type, dtype=getattr(torch, run.mode.dtype), enabled=run.mode.autocast):
+    with run.autocast:
         losses = list(run.workload.losses(run.modules, batch))
     if run.step in run.overflow_at:
         losses = [loss * math.inf for loss in losses]
