@@ -29,10 +29,12 @@ RUN python3 -m venv /opt/venv \
  && pip install --no-cache-dir -c constraints.txt -r /tmp/requirements.txt \
  && rm /tmp/requirements.txt
 
-# OMP_NUM_THREADS is left unset: ampcheck then takes the cores that the container may use, which only its host knows.
+# OMP_NUM_THREADS is left unset: ampcheck then gives torch the cores that the container may use, which only its host
+# knows. Nothing here needs a second pool of threads, numpy's.
 # USER and HOME, because docker run --user may name a user who has neither: DVC wants the one, matplotlib the other.
 ENV CUBLAS_WORKSPACE_CONFIG=:4096:8 \
     HOME=/tmp \
+    OPENBLAS_NUM_THREADS=1 \
     PYTHONPATH=src \
     USER=ampcheck
 

@@ -8,7 +8,7 @@ from pathlib import Path
 # A queued experiment runs in a copy of this folder: it must use the copy's library, not an editable install's.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from ampcheck.processes import die_with_parent
+from ampcheck.processes import ChildError, die_with_parent
 
 die_with_parent(os.getppid())
 
@@ -17,7 +17,7 @@ def run(main: Callable[[], None]) -> None:
     """Run a stage. What the user can mend is told in one line each, without a traceback; the exit code is then 1."""
     try:
         main()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ChildError) as error:
         sys.exit(f"{error}")
     except KeyboardInterrupt:
         sys.exit("interrupted; what was finished before this stage is kept")

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ampcheck.processes import KilledError, Progress, in_child
+from ampcheck.processes import ChildError, KilledError, Progress, in_child
 from tests.helpers import ROOT
 
 
@@ -50,7 +50,7 @@ def test_any_other_failure_is_ours(capfd: pytest.CaptureFixture[str]) -> None:
     def broken(_: Progress) -> None:
         raise KeyError("lost")
 
-    with pytest.raises(RuntimeError, match="failed with exit code 1; its traceback is above"):
+    with pytest.raises(ChildError, match="failed with exit code 1; its traceback is above"):
         in_child(broken, "a child")
 
     assert "KeyError: 'lost'" in capfd.readouterr().err

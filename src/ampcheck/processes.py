@@ -30,8 +30,12 @@ class Progress(Protocol):
     value: int
 
 
-class KilledError(RuntimeError):
-    """The child ended without an answer."""
+class ChildError(RuntimeError):
+    """The child failed, and has printed its traceback."""
+
+
+class KilledError(ChildError):
+    """The child was killed: for lack of memory, as a rule."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -44,8 +48,8 @@ def die_with_parent(parent: int) -> None:
 def in_child(function: Callable[[Progress], T], label: str, steps: int = 0) -> T:
     """Return `function(progress)`, run in a forked child, with a bar of `steps` on a terminal.
 
-    ValueError: the child's own, for the user. KilledError: it was killed, for lack of memory as a rule. RuntimeError:
-    anything else; the child has printed its traceback.
+    ValueError: the child's own, for the user. KilledError: it was killed. ChildError: anything else; its traceback is
+    printed.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -81,8 +85,8 @@ def _answer(function: Callable[[Progress], T], progress: Progress, sender: Conne
     sys.stdout.flush()
 
 
-def _end_of(exitcode: int | None, label: str) -> RuntimeError:
+def _end_of(exitcode: int | None, label: str) -> ChildError:
     if exitcode is not None and exitcode < 0:
         name = signal.Signals(-exitcode).name
         return KilledError(f"{label}: the process was killed by {name}")
-    return RuntimeError(f"{label}: the process failed with exit code {exitcode}; its traceback is above")
+    return ChildError(f"{label}: the process failed with exit code {exitcode}; its traceback is above")
