@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -22,6 +23,7 @@ POLL_SECONDS = 0.5
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 tqdm.monitor_interval = 0  # its monitor is a thread, and we fork
+tqdm.set_lock(threading.RLock())  # its own lock, for several processes, would start one more process
 
 
 class Progress(Protocol):
