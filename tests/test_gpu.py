@@ -23,6 +23,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     raw = sections.recipe("cpu")
     raw["sizes"] = {"batch_size": 8, "in_size": 16, "out_size": 12, "num_layers": 2}
     raw["data"] |= {"num_batches": 4}
+    raw["train"] |= {"emulated": True}  # so that a disturbed probe changes nothing
     with contextlib.chdir(tmp_path_factory.mktemp("setup")):
         yield sections.prepared(raw)
 
