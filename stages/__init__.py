@@ -1,5 +1,6 @@
 """One thin script a stage: read, call, write. Run as modules from the project's root: python -m stages.train 0."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from ampcheck.processes import ChildError, die_with_parent
 
 die_with_parent(os.getppid())
+gc.disable()  # a stage loads much and soon ends; what it forks turns the collector on
 
 
 def run(main: Callable[[], None]) -> None:

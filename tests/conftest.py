@@ -12,6 +12,8 @@ from ampcheck import params, workloads
 from ampcheck.schema import Params
 from tests.helpers import ROOT, TINY_SIZES, copy_pipeline, tiny
 
+torch.set_num_threads(1)  # a process that has OpenMP's threads can't fork a child that computes: it would wait for ever
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:

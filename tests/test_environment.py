@@ -9,7 +9,7 @@ import torch
 
 from ampcheck import environment
 from ampcheck.precision import MODES
-from ampcheck.probe import find_device, probe_modes
+from ampcheck.probe import TRIES, find_device, probe_modes
 from tests.helpers import Edit, edit_params, run_in
 
 ONE_LINE_EACH: list[tuple[Edit, list[str]]] = [
@@ -118,6 +118,16 @@ def test_modes_that_cannot_run_have_a_reason_and_emulated_ones_a_figure() -> Non
     for entry in modes.values():
         assert entry["emulated"] == (entry["slowdown"] is not None and entry["slowdown"] >= 2)
         assert not entry["emulated"] or "times slower than float32" in entry["why"]
+
+
+def test_float32_is_never_called_emulated_however_disturbed_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that hiccups in every try of one mode does not lose its baseline."""
+    seconds = iter([1.0, 1.0, 1.0, *[1.0, 9.0, 9.0, 1.0] * TRIES])  # three modes are tried once beforehand
+    monkeypatch.setattr("ampcheck.probe._matmul_seconds", lambda mode, device: next(seconds))
+    modes = probe_modes(torch.device("cpu"))
+
+    assert (modes["fp32"]["slowdown"], modes["fp32"]["emulated"]) == (9.0, False)
+    assert (modes["amp-fp16"]["slowdown"], modes["amp-fp16"]["emulated"]) == (9.0, True)
 
 
 def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import torch, but must compute nothing with it: neither its threads nor a CUDA c
 """
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -56,6 +57,7 @@ def in_child(function: Callable[[Progress], T], label: str, steps: int = 0) -> T
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     progress = context.RawValue("q", 0)
+    gc.freeze()  # what the parent has loaded is not the child's garbage to look through, nor to copy in doing so
     child = context.Process(target=_answer, args=(function, progress, sender, os.getpid()))
     child.start()
     sender.close()
@@ -75,6 +77,7 @@ def in_child(function: Callable[[Progress], T], label: str, steps: int = 0) -> T
 
 def _answer(function: Callable[[Progress], T], progress: Progress, sender: Connection, parent: int) -> None:
     die_with_parent(parent)
+    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with suppress(OSError):  # a courtesy: if memory runs out, the kernel should end the trial, not the pipeline
         Path("/proc/self/oom_score_adj").write_text("1000")
