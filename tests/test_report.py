@@ -119,7 +119,7 @@ def test_a_single_repeat_is_no_evidence(raw: dict[str, Any], tmp_path: Path) -> 
     text = written(params, tmp_path)
 
     assert "in a single run, which is no evidence: add repeats" in text
-    assert "n/a to n/a | single run" in text
+    assert "2.00 (n/a to n/a) | single run" in text
 
 
 def test_where_no_amp_mode_can_be_trained_the_headline_says_so(raw: dict[str, Any], tmp_path: Path) -> None:
