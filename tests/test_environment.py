@@ -20,7 +20,7 @@ ONE_LINE_EACH: list[tuple[Edit, list[str]]] = [
         ["params.yaml: workload: got 'nowhere:build'; importing it fails"],
     ),
     (lambda raw: raw.update(workload="ampcheck.workloads.mlp:make"), ["has no 'make'"]),
-    (lambda raw: raw.update(workload="ampcheck.identity:same_float"), ["params.yaml: sizes: got batch_size"]),
+    (lambda raw: raw.update(workload="ampcheck.identity:differing"), ["params.yaml: sizes: got batch_size"]),
     (lambda raw: raw["sizes"].update(width=3), ["takes batch_size, in_size, out_size, num_layers"]),
     (
         lambda raw: raw["sizes"].update(in_size=-1, num_layers="3"),

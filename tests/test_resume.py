@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from ampcheck.identity import first_different_loss
 from ampcheck.plan import EMULATED_SECONDS, shortened
-from ampcheck.resume import first_different_loss
 from ampcheck.schema import Params
 
 

@@ -1,8 +1,10 @@
 """Byte-exact comparison of nested state. Bit-exact means dtype, shape and raw bytes: 0.0 is not -0.0."""
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -33,9 +35,21 @@ def differing(expected: Leaves, actual: Leaves) -> list[str]:
     return [path for path in paths if expected.get(path) != actual.get(path)]
 
 
-def same_float(a: float, b: float) -> bool:
-    """Whether two floats have the same bits: nan equals nan, 0.0 differs from -0.0."""
+def first_different_loss(expected: list[float], actual: list[float], first_step: int = 0) -> dict[str, Any] | None:
+    """Return the step and both values of the first loss whose bits differ, or None. Both lists have one length."""
+    for step, (a, b) in enumerate(zip(expected, actual, strict=True), first_step):
+        if not _same_bits(a, b):
+            return {"step": step, "straight": _json_number(a), "resumed": _json_number(b)}
+    return None
+
+
+def _same_bits(a: float, b: float) -> bool:
+    """Nan is the same as nan, 0.0 differs from -0.0."""
     return struct.pack("d", a) == struct.pack("d", b)
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
 
 
 def _walk(node: object, path: str) -> Iterator[tuple[str, str]]:

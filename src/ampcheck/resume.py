@@ -1,6 +1,5 @@
 """Does a stopped run resume to the same bits? Per mode, each leg in its own process, compared leaf by leaf."""
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,7 +83,7 @@ def _compared(check: Check) -> dict[str, Any]:
             return _nothing_compared() | {"why": leg.why}
     assert isinstance(straight, Leg) and isinstance(stopped, Leg) and isinstance(resumed, Leg)  # noqa: PT018
     differing = identity.differing(straight.leaves, resumed.leaves)
-    first_loss = first_different_loss(straight.losses, stopped.losses + resumed.losses)
+    first_loss = identity.first_different_loss(straight.losses, stopped.losses + resumed.losses)
     bit_exact = not differing and first_loss is None
     controls = [_judged("scaler", straight, control, plan, bit_exact=bit_exact)] if isinstance(control, Leg) else []
     return {
@@ -100,18 +99,10 @@ def _compared(check: Check) -> dict[str, Any]:
     }
 
 
-def first_different_loss(expected: list[float], actual: list[float], first_step: int = 0) -> dict[str, Any] | None:
-    """Return the step and both values of the first loss whose bits differ, or None. Both lists have one length."""
-    for step, (a, b) in enumerate(zip(expected, actual, strict=True), first_step):
-        if not identity.same_float(a, b):
-            return {"step": step, "straight": _json_number(a), "resumed": _json_number(b)}
-    return None
-
-
 def _judged(part: str, straight: Leg, control: Leg, plan: Resume, *, bit_exact: bool) -> dict[str, Any]:
     """Say whether the loss of `part` showed; it counts as caught only if the plain resume was bit-exact."""
     differing = identity.differing(straight.leaves, control.leaves)
-    first_loss = first_different_loss(straight.losses[plan.stop_after :], control.losses, plan.stop_after)
+    first_loss = identity.first_different_loss(straight.losses[plan.stop_after :], control.losses, plan.stop_after)
     by = differing[:1] + ([f"the loss of step {first_loss['step']}"] if first_loss else [])
     return {"part": part, "caught": bit_exact and bool(by), "by": by}
 
@@ -151,7 +142,3 @@ def _rehearsed(check: Check) -> Rehearsal:
 def _nothing_compared() -> dict[str, Any]:
     nulls = dict.fromkeys(["steps", "stop_after", "bit_exact", "first_different_loss"])
     return nulls | {"differing": [], "scaler_at_stop": {}, "scaler_at_end": {}, "controls": []}
-
-
-def _json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)

@@ -98,24 +98,19 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
         return Trial(mode=mode, repeat=repeat, trained=False, why=why)
     skipped = skipped_steps(history.scales.tolist(), initial_scale)
     return Trial(
+        **asdict(measured),
         mode=mode,
         repeat=repeat,
         trained=True,
         steps=run.step,
-        total_seconds=measured.total_seconds,
         first_step_seconds=measured.step_seconds[0],
-        peak_bytes=measured.peak_bytes,
-        peak_reserved_bytes=measured.peak_reserved_bytes,
-        memory=measured.memory,
         data_bytes=data.nbytes(batches),
-        clock=measured.clock,
         final_loss=losses[-1],
         optimizer_steps=run.step - skipped,
         skipped_steps=skipped,
         scaler=scaler_numbers(run),
         digest=identity.digest([checkpoint.state(run), losses]),
         losses=losses,
-        step_seconds=measured.step_seconds,
     )
 
 
