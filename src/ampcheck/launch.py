@@ -46,10 +46,13 @@ def fresh_run(
 ) -> training.Run:
     """Set this process's threads, determinism and seeds, and build the workload's run at step 0."""
     prepare(seed=seed, threads=machine["threads"], deterministic=params.deterministic)
+    device = torch.device(machine["device"])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # for events, and for what a user's code makes on "cuda"
     return training.start(
         workloads.load(params.workload, params.sizes),
         MODES[mode],
-        torch.device(machine["device"]),
+        device,
         lr=params.train.lr,
         zero_grad=params.train.zero_grad,
         scaler=scaler,

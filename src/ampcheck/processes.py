@@ -61,14 +61,17 @@ def in_child(function: Callable[[Progress], T], label: str, steps: int = 0) -> T
     child = context.Process(target=_answer, args=(function, progress, sender, os.getpid()))
     child.start()
     sender.close()
-    with tqdm(total=steps, desc=label, unit="step", disable=None if steps else True, leave=False) as bar:
-        while not receiver.poll(POLL_SECONDS):
-            bar.update(progress.value - bar.n)
     try:
+        with tqdm(total=steps, desc=label, unit="step", disable=None if steps else True, leave=False) as bar:
+            while not receiver.poll(POLL_SECONDS):
+                bar.update(progress.value - bar.n)
         answer, error = receiver.recv()
     except EOFError:
         child.join()
         raise _end_of(child.exitcode, label) from None
+    except KeyboardInterrupt:
+        child.kill()
+        raise
     child.join()
     if error is not None:
         raise error
