@@ -10,6 +10,8 @@ from stages import run
 
 def main() -> None:
     """data/, results/machine.json, modes.json -> results/train/REPEAT/MODE.json, MODE.csv."""
+    if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
+        raise ValueError(f"stages.train: got {' '.join(sys.argv[1:]) or 'nothing'}; give one number of train.repeats")
     repeat = int(sys.argv[1])
     given, machine, modes = (
         params.load(),

@@ -10,6 +10,7 @@ import torch
 from ampcheck import environment
 from ampcheck.precision import MODES
 from ampcheck.probe import TRIES, find_device, probe_modes
+from ampcheck.sources import source_digest
 from tests.helpers import Edit, edit_params, run_in
 
 ONE_LINE_EACH: list[tuple[Edit, list[str]]] = [
@@ -95,11 +96,11 @@ def test_the_source_digest_covers_what_the_users_file_imports(tmp_path: Path, mo
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_layers.py").write_text("WIDTH = 1\n")
     (tmp_path / "my_network.py").write_text("import my_layers\n")
-    before = environment.source_digest("my_network:build")
+    before = source_digest("my_network:build")
     (tmp_path / "my_layers.py").write_text("WIDTH = 2\n")
 
-    assert environment.source_digest("my_network:build") != before
-    assert environment.source_digest("no_such_module:build") is None
+    assert source_digest("my_network:build") != before
+    assert source_digest("no_such_module:build") is None
 
 
 def test_modes_that_cannot_run_have_a_reason_and_emulated_ones_a_figure() -> None:
@@ -139,3 +140,42 @@ def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert find_device("auto") == torch.device("cuda", 0)
     assert find_device("cuda:1") == torch.device("cuda", 1)
+
+
+def test_relative_imports_and_folders_without_init_count_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever way a user's file imports another, an edit there is an edit of the workload."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "my_package/__init__.py").write_text("")
+    (tmp_path / "my_package/net.py").write_text(
+        "def build():\n    from .sizes import A\n    from plain.more import B\n"
+    )
+    digests = set()
+    for text in ("A = 1\n", "A = 2\n"):
+        (tmp_path / "my_package/sizes.py").write_text(text)
+        for more in ("B = 1\n", "B = 2\n"):
+            (tmp_path / "plain/more.py").write_text(more)
+            digests.add(source_digest("my_package.net:build"))
+    (tmp_path / "plain/stranger.py").write_text("C = 1\n")
+
+    assert None not in digests
+    assert len(digests) == 4
+    assert source_digest("my_package.net:build") in digests
+
+
+@pytest.mark.parametrize("name", ["machine.json", "modes.json", "workload.json"])
+def test_a_damaged_or_edited_fact_is_made_again(project: Path, name: str) -> None:
+    """What no longer is what was measured here is not called current."""
+    assert run_in(project, "python", "-m", "stages.environment").returncode == 0
+    path = project / "results" / name
+    whole = path.read_text()
+    for broken in (whole[:20], whole.replace('"cpu": "', '"cpu": "not ').replace('"source": "', '"source": "not ')):
+        path.write_text(broken)
+        ended = run_in(project, "python", "-m", "stages.environment")
+
+        assert ended.returncode == 0
+        assert broken == whole or "nothing has changed" not in ended.stdout

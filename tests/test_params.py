@@ -30,7 +30,7 @@ WRONG: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("train.repeats", lambda raw: raw["train"].update(repeats=3), "got 3; should be a valid list"),
     ("train.repeats", lambda raw: raw["train"].update(repeats=[0, 0]), "once only"),
     ("train.repeats[0]", lambda raw: raw["train"].update(repeats=[-1]), "got -1"),
-    ("train.emulated", lambda raw: raw["train"].update(emulated="yes"), "got 'yes'; should be a valid boolean"),
+    ("train.emulated", lambda raw: raw["train"].update(emulated="yes"), "got 'yes'; should be true or false"),
     ("seed", lambda raw: raw.update(seed=-1), "got -1"),
     ("seed", lambda raw: raw.update(seed=2**32), "should be less than 4294967296"),
     ("device", lambda raw: raw.update(device="gpu"), "got 'gpu'"),
@@ -45,6 +45,8 @@ WRONG: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("resume", lambda raw: raw["resume"].update(overflow_at=[5, 15, 24]), "must lie in 0 to 23"),
     ("resume", lambda raw: raw["resume"].update(growth_interval=3), "the growth tracker is 0 at the stop"),
     ("resume.growth_factor", lambda raw: raw["resume"].update(growth_factor=1.0), "should be greater than 1"),
+    ("resume.batch_size", lambda raw: raw["resume"].update(batch_size=513), "got 513; at most sizes.batch_size, 512"),
+    ("data", lambda raw: raw.update(data=None), "should be a section with keys"),
     ("report.band", lambda raw: raw["report"].update(band=1.0), "should be less than 1"),
 ]
 

@@ -119,7 +119,7 @@ def test_a_single_repeat_is_no_evidence(raw: dict[str, Any], tmp_path: Path) -> 
     text = written(params, tmp_path)
 
     assert "in a single run, which is no evidence: add repeats" in text
-    assert "2.00 (n/a to n/a) | single run" in text
+    assert "| 2.00 | single run |" in text
 
 
 def test_where_no_amp_mode_can_be_trained_the_headline_says_so(raw: dict[str, Any], tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_result_that_was_dropped_from_params_is_not_reported(raw: dict[str, An
     raw["train"]["modes"] = [FP32, FP16]
     text = written(given(raw, repeats=2), tmp_path)
 
-    assert "amp-bf16" not in text
+    assert "`amp-bf16`" not in text  # it is named as one to try, but has no row
     assert "2 repeats" in text
 
 
@@ -290,3 +290,33 @@ def test_a_quiet_run_has_no_doubts(raw: dict[str, Any], tmp_path: Path) -> None:
     )
 
     assert "Be careful" not in written(params, tmp_path)
+
+
+def test_a_resume_whose_control_was_missed_is_not_called_safe(raw: dict[str, Any], tmp_path: Path) -> None:
+    """The headline promises nothing that the check could not have refused."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, FP16: [1.0] * 3})
+    missed = {"part": "scaler", "caught": False, "by": []}
+    write_json(tmp_path / "results/resume" / f"{FP16}.json", resume_result(FP16) | {"controls": [missed]})
+
+    assert "A stopped run resumes to the same bits in fp32." in said(params, tmp_path)
+    assert "Nothing is known of resume in amp-fp16: a lost part of its state did not show." in said(params, tmp_path)
+
+
+def test_a_mode_that_could_be_tried_is_named(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Where another mixed-precision mode runs here, the way out is to add it, not to buy a device."""
+    raw["train"]["modes"] = [FP32, FP16]
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3})
+    modes = read_json(tmp_path / "results/modes.json")
+    write_json(tmp_path / "results/modes.json", modes | {BF16: {"available": True, "emulated": False, "why": ""}})
+
+    assert "for this network: add amp-bf16 to train.modes." in said(params, tmp_path)
+
+
+def test_the_dtypes_are_a_readable_list(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Kinds of modules are separated, and nothing is added."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3})
+
+    assert "| `fp32` | Linear: float32; loss: float32 |" in written(params, tmp_path)

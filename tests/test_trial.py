@@ -36,7 +36,7 @@ def build(batch_size):
 """
 FATES = {
     "memory": "out of memory: ",
-    "killed": "train fp32, repeat 0: the process was killed by SIGKILL, as a rule for lack of memory",
+    "killed": "train fp32, repeat 0: the process was killed by SIGKILL, often for lack of memory",
     "nan": "the loss is nan at step 0 of 8",
 }
 

@@ -1,22 +1,21 @@
-"""Stable facts of the machine and of the workload's source: what training depends on. Loads no torch.
+"""Stable facts of the machine: what training depends on, kept up to date. Loads no torch.
 
 No host name, boot id or date: a fact that changes by itself would train again for nothing.
 """
 
 import hashlib
-import importlib.util
 import json
 import math
 import os
 import platform
 from importlib.metadata import version
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
 from ampcheck import params
 from ampcheck.files import read_json, write_json
 from ampcheck.processes import in_child
+from ampcheck.sources import source_digest
 
 ISA_PREFIXES = ("avx", "amx", "fma", "f16c", "asimd", "sve", "bf16", "i8mm")  # what decides a dtype's speed
 PROBE_SOURCES = ("precision.py", "probe.py")
@@ -35,13 +34,13 @@ def update(folder: Path, raw: dict[str, Any]) -> str:
     machine = facts()
     workload = {"workload": raw["workload"], "sizes": raw["sizes"], "source": source_digest(raw["workload"])}
     probed = fingerprint(machine, raw["device"])
-    if not lines and _current(folder, workload, probed):
+    if not lines and _holds(folder / "workload.json", workload) and _probed(folder, machine, probed):
         return "nothing has changed"
     examined = in_child(lambda _: _examined(raw, machine["threads"]), "environment")
     lines += [f"params.yaml: {line}" for line in examined["errors"]]
     if lines:
         raise ValueError("\n".join(lines))
-    if not _probed(folder, probed):
+    if not _probed(folder, machine, probed):
         write_json(folder / "machine.json", machine | examined["device"])
         modes = {name: entry | {"probed": probed} for name, entry in examined["modes"].items()}
         write_json(folder / "modes.json", modes)  # last: it says that both are current
@@ -92,38 +91,26 @@ def fingerprint(machine: dict[str, Any], device: str) -> str:
     return hashlib.sha256(json.dumps([machine, device, visible, sources]).encode()).hexdigest()
 
 
-def source_digest(workload: str) -> str | None:
-    """Digest of the workload's source and of what it imports from the current folder; None if it isn't found."""
-    try:
-        spec = importlib.util.find_spec(workload.partition(":")[0])
-    except ImportError:
-        return None
-    if spec is None or spec.origin is None:
-        return None
-    finder = ModuleFinder(path=[str(Path.cwd())])
-    try:
-        finder.run_script(spec.origin)
-    except SyntaxError:
-        return None
-    local = sorted(str(module.__file__) for module in finder.modules.values() if module.__file__)  # type: ignore[attr-defined]
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in local)).hexdigest()
-
-
 def _examined(raw: dict[str, Any], threads: int) -> dict[str, Any]:
     from ampcheck import probe  # noqa: PLC0415 - it loads torch, which the parent must not: that would take a second
 
     return probe.examine(raw["device"], raw["workload"], raw["sizes"], threads)
 
 
-def _probed(folder: Path, probed: str) -> bool:
-    if not ((folder / "machine.json").exists() and (folder / "modes.json").exists()):
+def _probed(folder: Path, machine: dict[str, Any], probed: str) -> bool:
+    """Whether machine.json and modes.json are whole, and of this machine and probe."""
+    try:
+        known, modes = read_json(folder / "machine.json"), read_json(folder / "modes.json")
+    except ValueError:
         return False
-    return all(entry["probed"] == probed for entry in read_json(folder / "modes.json").values())
+    return known == known | machine and all(entry["probed"] == probed for entry in modes.values())
 
 
-def _current(folder: Path, workload: dict[str, Any], probed: str) -> bool:
-    path = folder / "workload.json"
-    return path.exists() and read_json(path) == workload and _probed(folder, probed)
+def _holds(path: Path, value: object) -> bool:
+    try:
+        return bool(read_json(path) == value)
+    except ValueError:
+        return False
 
 
 def _field(text: str, *names: str) -> str:

@@ -14,7 +14,7 @@ def headline(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
         return [nothing, *_resume(evidence)]
     compared = sorted((mode for mode in summed if summed[mode].speedup), key=lambda mode: -(summed[mode].speedup or 0))
     return [
-        *_no_amp(summed),
+        *_no_amp(evidence, summed),
         *_decision(compared, baseline, summed),
         *[_compared(mode, baseline, summed[mode], evidence.params.report.band) for mode in compared],
         *_reproducible(summed),
@@ -22,13 +22,15 @@ def headline(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     ]
 
 
-def _no_amp(summed: dict[str, Summary]) -> list[str]:
+def _no_amp(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     amp = [mode for mode in summed if MODES[mode].autocast]
     if not amp or any(summed[mode].trained for mode in amp):
         return []
     reasons = "; ".join(f"{mode}: {summed[mode].why}" for mode in amp)
     what_it_means = "So this run can't say whether mixed precision pays for this network"
-    way_out = "run it on a device with 16-bit matmul of its own"
+    untried = [mode for mode, entry in evidence.modes.items() if entry["available"] and not entry["emulated"]]
+    untried = [mode for mode in untried if MODES[mode].autocast and mode not in summed]
+    way_out = f"add {', '.join(untried)} to train.modes" if untried else "run it on a device with 16-bit matmul"
     return [f"No mixed-precision mode could be trained here ({reasons}). {what_it_means}: {way_out}."]
 
 
@@ -44,7 +46,10 @@ def _decision(compared: list[str], baseline: str, summed: dict[str, Summary]) ->
     if unsettled:
         way_out = "add repeats (train.repeats), leave the machine to it, or take larger sizes"
         return [f"This run can't say whether {' or '.join(unsettled)} is faster than {baseline}: {way_out}."]
-    return [f"Stay with {baseline} here: no mode was faster."] if compared else []
+    if compared:
+        return [f"Stay with {baseline} here: no mode was faster."]
+    others = [mode for mode, summary in summed.items() if mode != baseline and summary.trained]
+    return ["A trial of one step has no steady step to compare: take more epochs or batches."] if others else []
 
 
 def _compared(mode: str, baseline: str, summary: Summary, band: float) -> str:
@@ -78,8 +83,11 @@ def _reproducible(summed: dict[str, Summary]) -> list[str]:
 
 
 def _resume(evidence: Evidence) -> list[str]:
-    exact = [mode for mode, result in evidence.resume.items() if result["bit_exact"]]
-    said = [f"A stopped run resumes to the same bits in {', '.join(exact)}."] if exact else []
+    exact = {mode: result["controls"] for mode, result in evidence.resume.items() if result["bit_exact"]}
+    missed = [mode for mode, controls in exact.items() if not all(control["caught"] for control in controls)]
+    shown = [mode for mode in exact if mode not in missed]
+    said = [f"A stopped run resumes to the same bits in {', '.join(shown)}."] if shown else []
+    said += [f"Nothing is known of resume in {mode}: a lost part of its state did not show." for mode in missed]
     for mode, result in evidence.resume.items():
         if result["bit_exact"] is False:
             said.append(f"Resume is NOT bit-exact in {mode}: {differences(result)}.")

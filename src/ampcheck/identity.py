@@ -3,7 +3,7 @@
 import hashlib
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -41,6 +41,12 @@ def first_different_loss(expected: list[float], actual: list[float], first_step:
         if not _same_bits(a, b):
             return {"step": step, "straight": _json_number(a), "resumed": _json_number(b)}
     return None
+
+
+def first_not_finite(losses: list[float], expected: Collection[int] = ()) -> int | None:
+    """Return the first step whose loss is nan or infinite, those `expected` apart, or None."""
+    steps = (step for step, loss in enumerate(losses) if step not in expected and not math.isfinite(loss))
+    return next(steps, None)
 
 
 def _same_bits(a: float, b: float) -> bool:

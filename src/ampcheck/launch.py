@@ -32,7 +32,7 @@ def attempt(function: Callable[[Progress], T], label: str, steps: int = 0) -> T 
     try:
         return in_child(partial(_memory_guarded, function), label, steps)
     except KilledError as error:
-        return Failure(f"{error}, as a rule for lack of memory")
+        return Failure(f"{error}, often for lack of memory")
 
 
 def fresh_run(

@@ -10,6 +10,14 @@ from ruamel.yaml.error import YAMLError
 
 from ampcheck.schema import Params, closest
 
+IN_OUR_WORDS = {  # by key or by pydantic's type of error
+    "device": "should be auto, cpu, cuda or cuda:N",
+    "workload": "should be package.module:callable",
+    "bool_type": "should be true or false",
+    "model_type": "should be a section with keys of its own",
+    "too_short": "should have at least 1 item",
+}
+
 
 def read(path: Path = Path("params.yaml")) -> dict[str, Any]:
     """Read the YAML file as it is. ValueError, one line, if that can't be done."""
@@ -54,9 +62,11 @@ def _explained(detail: ErrorDetails) -> tuple[str, str]:
     if detail["type"] == "missing":
         return key, f"{key}: missing; every key must be there"
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    shown = (
-        "" if detail["type"] == "value_error" and isinstance(detail["input"], dict) else f"got {detail['input']!r}; "
-    )
+    message = IN_OUR_WORDS.get(key, IN_OUR_WORDS.get(detail["type"], message))
+    if not key:  # of several sections: the message begins with the key that is to blame
+        return message.partition(":")[0], message
+    of_section = detail["type"] == "value_error" and isinstance(detail["input"], dict)
+    shown = "" if of_section else f"got {detail['input']!r}; "
     return key, f"{key}: {shown}{message}"
 
 

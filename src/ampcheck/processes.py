@@ -34,7 +34,7 @@ class Progress(Protocol):
 
 
 class ChildError(RuntimeError):
-    """The child failed, and has printed its traceback."""
+    """The child ended without an answer; it has printed its traceback, if it had one."""
 
 
 class KilledError(ChildError):
@@ -97,4 +97,4 @@ def _end_of(exitcode: int | None, label: str) -> ChildError:
     if exitcode is not None and exitcode < 0:
         name = signal.Signals(-exitcode).name
         return KilledError(f"{label}: the process was killed by {name}")
-    return ChildError(f"{label}: the process failed with exit code {exitcode}; its traceback is above")
+    return ChildError(f"{label}: the process ended with exit code {exitcode} and no answer; what it printed is above")

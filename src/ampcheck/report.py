@@ -130,8 +130,9 @@ def _memory(evidence: Evidence) -> list[str]:
     return sorted({str(kind) for kind in evidence.trials["memory"].dropna()})
 
 
-def _dtypes(evidence: Evidence) -> dict[str, dict[str, str]]:
-    return {mode: result["dtypes"] for mode, result in evidence.resume.items() if result.get("dtypes")}
+def _dtypes(evidence: Evidence) -> dict[str, list[str]]:
+    seen = {mode: result["dtypes"] for mode, result in evidence.resume.items() if result.get("dtypes")}
+    return {mode: [f"{kind}: {dtype}" for kind, dtype in kinds.items()] for mode, kinds in seen.items()}
 
 
 def _flat(node: Any, name: str = "") -> dict[str, Any]:  # noqa: ANN401 - a tree of parameters

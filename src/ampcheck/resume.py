@@ -82,6 +82,11 @@ def _compared(check: Check) -> dict[str, Any]:
         if isinstance(leg, Failure):
             return _nothing_compared() | {"why": leg.why}
     assert isinstance(straight, Leg) and isinstance(stopped, Leg) and isinstance(resumed, Leg)  # noqa: PT018
+    lost = identity.first_not_finite(straight.losses, plan.overflow_at if has_scaler else [])
+    if lost is not None:
+        return _nothing_compared() | {
+            "why": f"the loss is {straight.losses[lost]} at step {lost}: equal bits prove nothing"
+        }
     differing = identity.differing(straight.leaves, resumed.leaves)
     first_loss = identity.first_different_loss(straight.losses, stopped.losses + resumed.losses)
     bit_exact = not differing and first_loss is None

@@ -119,6 +119,13 @@ class Params(Section):
     resume: Resume
     report: Report
 
+    @model_validator(mode="after")
+    def _rows_for_the_resume(self) -> Self:
+        if self.resume.batch_size > self.sizes["batch_size"]:
+            have = self.sizes["batch_size"]
+            raise ValueError(f"resume.batch_size: got {self.resume.batch_size}; at most sizes.batch_size, {have}")
+        return self
+
 
 def closest(name: str, allowed: list[str]) -> str:
     """Return " (did you mean NAME?)" where an allowed name is close to `name`, else an empty string."""

@@ -96,7 +96,10 @@ def train_step(run: Run, batch: Batch) -> torch.Tensor:
     Nothing here waits for the device but `GradScaler.step`, which reads found_inf: AMP's own cost.
     """
     with run.autocast:
-        losses = list(run.workload.losses(run.modules, batch))
+        losses = run.workload.losses(run.modules, batch)
+        if isinstance(losses, torch.Tensor):
+            raise ValueError("workload: losses returned one tensor; it must return a list of scalar tensors")
+        losses = list(losses)
     if run.step in run.overflow_at:
         losses = [loss * math.inf for loss in losses]
     for loss in losses:

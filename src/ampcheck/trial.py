@@ -1,7 +1,6 @@
 """One timed trial: a mode in a process of its own, measured from first step to last."""
 
 import csv
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -92,7 +91,7 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
     measured = meter.stop()
 
     losses = history.losses.tolist()
-    lost = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
+    lost = identity.first_not_finite(losses)
     if lost is not None:
         why = f"the loss is {losses[lost]} at step {lost} of {len(losses)}"
         return Trial(mode=mode, repeat=repeat, trained=False, why=why)

@@ -47,6 +47,8 @@ def load(path: str, sizes: Mapping[str, Any]) -> Workload:
         ) from None
     except Exception as error:  # whatever the user's module raises while it is imported
         raise ValueError(f"workload: got {path!r}; importing it fails with {type(error).__name__}: {error}") from error
+    if not callable(build):
+        raise ValueError(f"workload: got {path!r}, which is a {type(build).__name__}; give package.module:callable")
     try:
         inspect.signature(build).bind(**sizes)
     except TypeError as error:
