@@ -24,7 +24,6 @@ from ampcheck.schema import Params
 from ampcheck.training import train
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = Path("data/fixed.safetensors")
 BASELINE = next(iter(MODES))
 PUBLISHED_PEAK = 1333887488  # bytes, of default precision: torch 2.8 with CUDA 12.8 on a GPU that isn't named
 
@@ -62,7 +61,7 @@ def prepared(raw: dict[str, Any]) -> Setup:
     given = Params.model_validate(raw)
     workload = workloads.load(given.workload, given.sizes)
     options = {"seed": given.seed, "num_batches": given.data.num_batches, "batch_size": given.sizes["batch_size"]}
-    in_child(lambda _: data.make(DATA, workload, **options), "data")
+    in_child(lambda _: data.make(data.PATH, workload, **options), "data")
     return Setup(given, read_json(Path("results/machine.json")), read_json(Path("results/modes.json")))
 
 
@@ -112,7 +111,7 @@ def peaks(setup: Setup) -> Iterator[Line]:
 def library_memory(setup: Setup) -> tuple[str, int]:
     """Return cuBLAS's setting, and the bytes that stay allocated when a run of one step is gone."""
     run = launch.fresh_run(setup.given, setup.machine, BASELINE, seed=setup.given.seed)
-    train(run, data.load(DATA, run.device, num_batches=1), 1)
+    train(run, data.load(data.PATH, run.device, num_batches=1), 1)
     del run
     gc.collect()
     return os.environ["CUBLAS_WORKSPACE_CONFIG"], torch.cuda.memory_allocated()

@@ -1,7 +1,5 @@
 """The fixed data."""
 
-from pathlib import Path
-
 from ampcheck import data, params, workloads
 from stages import run
 
@@ -10,7 +8,7 @@ def main() -> None:
     """params.yaml -> data/fixed.safetensors."""
     given = params.load()
     data.make(
-        Path("data/fixed.safetensors"),
+        data.PATH,
         workloads.load(given.workload, given.sizes),
         seed=given.seed,
         num_batches=given.data.num_batches,

@@ -1,6 +1,8 @@
 """Facts of the machine are stable, and wrong parameters end here, before anything is run."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from ampcheck import environment
 from ampcheck.precision import MODES
 from ampcheck.probe import TRIES, find_device, probe_modes
 from ampcheck.sources import source_digest
-from tests.helpers import Edit, edit_params, run_in
+from tests.helpers import ROOT, Edit, edit_params, run_in
 
 ONE_LINE_EACH: list[tuple[Edit, list[str]]] = [
     (lambda raw: raw["train"].update(epoch=1), ["params.yaml: train.epoch: no such key"]),
@@ -179,3 +181,34 @@ def test_a_damaged_or_edited_fact_is_made_again(project: Path, name: str) -> Non
 
         assert ended.returncode == 0
         assert broken == whole or "nothing has changed" not in ended.stdout
+
+
+def test_the_digest_is_the_same_in_every_process_also_where_one_folder_holds_the_other(tmp_path: Path) -> None:
+    """A package below src/ of the current folder has relative imports of its own, whatever the hash seed."""
+    package = tmp_path / "src/my_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "net.py").write_text("from .sizes import A\nimport stranger\n")
+    (tmp_path / "src/stranger.py").write_text("B = 1\n")
+    code = "import sys; sys.path[:0] = [sys.argv[1], 'src']; from ampcheck.sources import source_digest as digest; "
+    code += "print(digest('my_package.net:build'))"
+    digests = []
+    for text, other in (("A = 1\n", "B = 1\n"), ("A = 1\n", "B = 2\n"), ("A = 2\n", "B = 2\n")):
+        (package / "sizes.py").write_text(text)
+        (tmp_path / "src/stranger.py").write_text(other)
+        ended = [
+            subprocess.run(
+                [sys.executable, "-c", code, str(ROOT / "src")],
+                cwd=tmp_path,
+                env=os.environ | {"PYTHONHASHSEED": seed},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            for seed in "12345"
+        ]
+        digests.append(set(ended))
+
+    assert [len(found) for found in digests] == [1, 1, 1]
+    assert digests[0] == digests[1]  # a stranger outside the package and not in the current folder itself
+    assert digests[1] != digests[2]

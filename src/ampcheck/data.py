@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from ampcheck.files import replaced_file
 from ampcheck.workloads import Batch, Workload
 
+PATH = Path("data/fixed.safetensors")
+
 
 def make(path: Path, workload: Workload, *, seed: int, num_batches: int, batch_size: int) -> None:
     """Write `num_batches` batches to `path`, batch i from numpy's Philox generator with the key (seed, i).

@@ -34,18 +34,20 @@ def update(folder: Path, raw: dict[str, Any]) -> str:
     machine = facts()
     workload = {"workload": raw["workload"], "sizes": raw["sizes"], "source": source_digest(raw["workload"])}
     probed = fingerprint(machine, raw["device"])
-    if not lines and _holds(folder / "workload.json", workload) and _probed(folder, machine, probed):
+    kept = _probed(folder, machine, probed)
+    if not lines and kept and _holds(folder / "workload.json", workload):
         return "nothing has changed"
     examined = in_child(lambda _: _examined(raw, machine["threads"]), "environment")
     lines += [f"params.yaml: {line}" for line in examined["errors"]]
     if lines:
         raise ValueError("\n".join(lines))
-    if not _probed(folder, machine, probed):
+    if not kept:
         write_json(folder / "machine.json", machine | examined["device"])
         modes = {name: entry | {"probed": probed} for name, entry in examined["modes"].items()}
         write_json(folder / "modes.json", modes)  # last: it says that both are current
     write_json(folder / "workload.json", workload)
-    trainable = [name for name, entry in examined["modes"].items() if entry["available"] and not entry["emulated"]]
+    modes = read_json(folder / "modes.json")
+    trainable = [name for name, entry in modes.items() if entry["available"] and not entry["emulated"]]
     return f"on {examined['device']['device']}, {machine['threads']} threads: {', '.join(trainable)} can be trained"
 
 

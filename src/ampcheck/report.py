@@ -17,7 +17,7 @@ from ampcheck.files import write_json, write_text
 from ampcheck.findings import differences, findings
 from ampcheck.headline import headline
 from ampcheck.schema import Params
-from ampcheck.summary import summaries
+from ampcheck.summary import Summary, summaries
 
 METRICS = ["step_seconds", "speedup", "peak_bytes", "resume_bit_exact"]
 MISSING = "n/a"
@@ -33,13 +33,13 @@ def write(params: Params, results: Path, reports: Path) -> list[str]:
     write_json(reports / "summary.json", rest)
     write_text(reports / "steps.csv", evidence.steps.to_csv(index=False, lineterminator="\n"))
     figures.write(summed, evidence.steps, reports / "figures")
-    write_text(reports / "report.md", render(context(evidence), reports))
-    return headline(evidence, summed)
+    shown = context(evidence, summed)
+    write_text(reports / "report.md", render(shown, reports))
+    return list(shown["headline"])
 
 
-def context(evidence: Evidence) -> dict[str, Any]:
+def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
     """Return all that the template shows, as plain values in base units."""
-    summed = summaries(evidence)
     return {
         "headline": headline(evidence, summed),
         "doubts": doubts(evidence, summed),

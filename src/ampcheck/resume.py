@@ -14,8 +14,6 @@ from ampcheck.rehearsal import Rehearsal, rehearse
 from ampcheck.schema import Params, Resume
 from ampcheck.training import Run, scaler_numbers, train
 
-DATA = Path("data/fixed.safetensors")
-
 
 @dataclass(frozen=True, slots=True)
 class Leg:
@@ -124,7 +122,7 @@ def _attempted(
     def leg(progress: Progress) -> Leg:
         # A resumed leg starts from other seeds, so that nothing is right by accident.
         run = check.run(seed=(check.params.seed + load) % 2**32)
-        batches = data.load(DATA, run.device, num_batches=until, rows=check.params.resume.batch_size)
+        batches = data.load(data.PATH, run.device, num_batches=until, rows=check.params.resume.batch_size)
         if load:
             checkpoint.load(run, check.checkpoint, without)
 
@@ -141,7 +139,7 @@ def _attempted(
 
 def _rehearsed(check: Check) -> Rehearsal:
     run = check.run(seed=check.params.seed)
-    return rehearse(run, data.load(DATA, run.device, num_batches=1, rows=check.params.resume.batch_size)[0])
+    return rehearse(run, data.load(data.PATH, run.device, num_batches=1, rows=check.params.resume.batch_size)[0])
 
 
 def _nothing_compared() -> dict[str, Any]:

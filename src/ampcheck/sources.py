@@ -19,21 +19,23 @@ def source_digest(workload: str) -> str | None:
     origin = Path(spec.origin)
     root = origin.parents[module.count(".") + (origin.name == "__init__.py")]
     try:
-        files = _reached(origin, {root, Path.cwd()}, module.partition(".")[0])
+        files = _reached(origin, root, module.partition(".")[0])
     except SyntaxError:
         return None
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
 
 
-def _reached(origin: Path, roots: set[Path], package: str) -> set[Path]:
+def _reached(origin: Path, root: Path, package: str) -> set[Path]:
+    """Follow imports: those of `package` below `root`, any below the current folder. Either may hold the other."""
     seen, todo = {origin}, [origin]
     while todo:
         file = todo.pop()
-        for name in _imported(file, next(root for root in roots if file.is_relative_to(root))):
-            found = {path for root in roots for path in _files(root, name)} - seen
-            if name.partition(".")[0] == package or all(path.is_relative_to(Path.cwd()) for path in found):
-                seen |= found
-                todo += found
+        holding = max((place for place in (root, Path.cwd()) if file.is_relative_to(place)), key=lambda p: len(p.parts))
+        for name in _imported(file, holding):
+            own = _files(root, name) if name.partition(".")[0] == package else ()
+            found = {*own, *_files(Path.cwd(), name)} - seen
+            seen |= found
+            todo += found
     return seen
 
 

@@ -78,7 +78,7 @@ def write_trial(trial: Trial, folder: Path) -> None:
 
 def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int, progress: Progress) -> Trial:
     run = fresh_run(params, machine, mode, seed=params.seed)
-    batches = data.load(Path("data/fixed.safetensors"), run.device, num_batches=params.data.num_batches)
+    batches = data.load(data.PATH, run.device, num_batches=params.data.num_batches)
     initial_scale = run.scaler.get_scale()
     meter = meter_for(run.device)
 
@@ -116,7 +116,7 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
 def _print_estimate(params: Params, machine: Mapping[str, Any], mode: str, steps: int) -> None:
     def rehearsed(_: Progress) -> Rehearsal:
         run = fresh_run(params, machine, mode, seed=params.seed)
-        return rehearse(run, data.load(Path("data/fixed.safetensors"), run.device, num_batches=1)[0])
+        return rehearse(run, data.load(data.PATH, run.device, num_batches=1)[0])
 
     rehearsal = attempt(rehearsed, f"estimate {mode}")
     if isinstance(rehearsal, Rehearsal):
