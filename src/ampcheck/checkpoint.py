@@ -1,135 +1,125 @@
-"""The parts of a run's state, listed once; saved to one file, written whole or not at all, and loaded from it.
-
-State crosses a border only as bytes: `state_dict()` is live and `Optimizer.load_state_dict` aliases what it is given.
-"""
+"""A run's state in one file: written whole or not at all, checked before a leaf of it is believed."""
 
 import os
 import pickle
-import random
-from collections.abc import Callable, Collection
+import shutil
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from ampcheck import state
 from ampcheck.files import replaced_file
+from ampcheck.precision import MODES
+from ampcheck.state import State
 from ampcheck.training import Run
+
+FORMAT = 2
+LOSABLE = [*state.PARTS, "buffers", "growth tracker"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """How one part of a run's state is read and put back, as tensors, numbers, strings and containers of them."""
+class Saved:
+    """What a checkpoint holds: the mode of the run that saved it, and the parts of its state."""
 
-    get: Callable[[Run], Any]
-    put: Callable[[Run, Any], None]
-
-
-def _get_modules(run: Run) -> Any:  # noqa: ANN401
-    return {name: module.state_dict() for name, module in run.modules.items()}
-
-
-def _put_modules(run: Run, state: dict[str, Any]) -> None:
-    _require_same_keys("modules", state, run.modules)
-    for name, module in run.modules.items():
-        module.load_state_dict(state[name])
-
-
-def _get_optimizers(run: Run) -> Any:  # noqa: ANN401
-    return {name: optimizer.state_dict() for name, optimizer in run.optimizers.items()}
-
-
-def _put_optimizers(run: Run, state: dict[str, Any]) -> None:
-    _require_same_keys("optimizers", state, run.optimizers)
-    for name, optimizer in run.optimizers.items():
-        optimizer.load_state_dict(state[name])
-
-
-def _put_scaler(run: Run, state: dict[str, Any]) -> None:
-    _require_same_keys("scaler", state, run.scaler.state_dict())
-    run.scaler.load_state_dict(state)
-
-
-def _get_rng(_: Run) -> Any:  # noqa: ANN401
-    version, words, gauss = random.getstate()
-    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - users' code may draw from it
-    name, keys, *numbers = numpy_state
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
-        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), *numbers],
-        "python": [version, torch.tensor(words), gauss],
-    }
-
-
-def _put_rng(_: Run, state: dict[str, Any]) -> None:
-    _require_same_keys("rng", state, ["torch", "cuda", "numpy", "python"])
-    devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
-    if len(state["cuda"]) != devices:
-        raise ValueError(f"rng: it has the states of {len(state['cuda'])} CUDA devices; this machine has {devices}")
-    torch.set_rng_state(state["torch"])
-    torch.cuda.set_rng_state_all(state["cuda"])
-    name, keys, *numbers = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *numbers))  # noqa: NPY002
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(words.tolist()), gauss))
-
-
-def _put_step(run: Run, step: int) -> None:
-    run.step = step
-
-
-PARTS = {
-    "modules": Part(_get_modules, _put_modules),
-    "optimizers": Part(_get_optimizers, _put_optimizers),
-    "scaler": Part(lambda run: run.scaler.state_dict(), _put_scaler),
-    "rng": Part(_get_rng, _put_rng),
-    "step": Part(lambda run: run.step, _put_step),
-}
-
-
-def state(run: Run) -> dict[str, Any]:
-    """Return every part of the run's state, live: compare it or write it, but don't keep it."""
-    return {name: part.get(run) for name, part in PARTS.items()}
+    mode: str
+    state: State
 
 
 def save(run: Run, path: Path) -> None:
-    """Write the state of `run`, which must be between two steps, that is after the scaler's `update()`."""
-    with replaced_file(path) as beside, beside.open("wb") as file:
-        torch.save(state(run), file)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write the state of `run`, which must be between two steps, that is after the scaler's `update()`.
 
-
-def load(run: Run, path: Path, without: Collection[str] = ()) -> None:
-    """Put the state in `path` into `run`, a fresh one of the same workload and mode.
-
-    `without` names parts that are left as they are in the fresh run, to show that the loss is caught. ValueError,
-    naming file and part, if the file is damaged, lacks a part, has one too many or doesn't fit the run.
+    The checkpoint before is kept until the new one is on the disk. ValueError if it can't be written.
     """
+    parts = state.get(run)
+    content = {"format": FORMAT, "mode": run.mode.name, "outline": state.outline(parts), "state": parts}
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: missing; `dvc repro` makes it") from None
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
-        first_line = str(error).partition("\n")[0]
+        with replaced_file(path) as beside, beside.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        free = shutil.disk_usage(path.parent).free / 2**20
         raise ValueError(
-            f"{path}: truncated or not a checkpoint ({first_line}); delete it and run `dvc repro`"
+            f"{path}: could not be written ({_first_line(error)}; {free:.0f} MiB are free there); the checkpoint "
+            "before, if there was one, is as it was"
         ) from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: not a checkpoint of ours; it holds a {type(found).__name__}")
+
+
+def load(run: Run, path: Path) -> list[str]:
+    """Put the state in `path` into `run`, a fresh one of the same workload; return what was not taken over, in lines.
+
+    ValueError, naming file and part, if the file is damaged or doesn't fit the run, which then is as it was.
+    """
+    saved = read(path)
     try:
-        _require_same_keys("parts", found, PARTS)
-        for name, part in PARTS.items():
-            if name not in without:
-                part.put(run, found[name])
-    except (ValueError, KeyError, RuntimeError) as error:
+        return state.put(run, saved.state, saved.mode)
+    except (ValueError, KeyError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path}: does not fit this run: {' '.join(str(error).split())}") from error
 
 
-def _require_same_keys(part: str, found: Collection[str], expected: Collection[str]) -> None:
-    if set(found) != set(expected):
+def load_without(part: str, run: Run, path: Path) -> None:
+    """Load `path` into a fresh run, but leave `part` (of LOSABLE) as it is in the fresh run."""
+    saved, fresh = read(path).state, state.get(run)
+    if part == "buffers":
+        for name, module in run.modules.items():
+            saved["modules"][name] |= {key: fresh["modules"][name][key] for key, _ in module.named_buffers()}
+    elif part == "growth tracker":
+        saved["scaler"]["_growth_tracker"] = fresh["scaler"]["_growth_tracker"]
+    else:
+        saved[part] = fresh[part]
+    state.put(run, saved, run.mode.name)
+
+
+def read(path: Path) -> Saved:
+    """Return what `path` holds, on the CPU. ValueError, naming file and part, if it is no whole checkpoint of ours."""
+    found = _unpacked(path)
+    if not isinstance(found, dict) or not {"format", "step"} & set(found):
+        raise ValueError(f"{path}: not a checkpoint of ours; it holds a {type(found).__name__} of something else")
+    if found.get("format") != FORMAT:
         raise ValueError(
-            f"{part}: got {', '.join(sorted(found)) or 'none'}; expected {', '.join(sorted(expected)) or 'none'}"
+            f"{path}: has format {found.get('format', 1)}, this version reads {FORMAT}; make it anew with `dvc repro`"
         )
+    if wrong := _wrong_names(found):
+        raise ValueError(f"{path}: missing, unknown or changed: {', '.join(wrong)}; make it anew with `dvc repro`")
+    return Saved(found["mode"], found["state"])
+
+
+def _wrong_names(found: dict[str, Any]) -> list[str]:
+    """Compare with what a checkpoint must hold, and with the outline that it was saved with."""
+    kinds = {"mode": str, "outline": dict, "state": dict}
+    wrong = sorted(set(found) ^ {"format", *kinds})
+    wrong = wrong or [name for name, kind in kinds.items() if not isinstance(found[name], kind)]
+    wrong = wrong or ["mode"] * (found["mode"] not in MODES) + sorted(set(found["state"]) ^ set(state.PARTS))
+    if wrong:
+        return wrong
+    saved, held = found["outline"], state.outline(found["state"])
+    return [name for name in {**saved, **held} if saved.get(name) != held.get(name)]
+
+
+def _unpacked(path: Path) -> Any:  # noqa: ANN401
+    """Read the file with nothing run that it holds; torch writes a CRC-32 of every record, but never looks at it."""
+    try:
+        with zipfile.ZipFile(path) as records:
+            if damaged := records.testzip():
+                raise ValueError(f"{path}: damaged in its record {damaged} (CRC-32); delete it and run `dvc repro`")
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: missing; `dvc repro` makes it") from None
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path}: not loaded, since it holds objects other than tensors, numbers and strings, which could run code "
+            f"({_first_line(error)})"
+        ) from error
+    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, NotImplementedError) as error:
+        raise ValueError(
+            f"{path}: truncated or not a checkpoint ({_first_line(error)}); delete it and run `dvc repro`"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -5,7 +5,7 @@ the file's one metadata key, `structure` (several keys would be written in chang
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ampcheck.files import replaced_file
+from ampcheck.identity import walk
 from ampcheck.workloads import Batch, Workload
 
 PATH = Path("data/fixed.safetensors")
@@ -30,7 +31,7 @@ def make(path: Path, workload: Workload, *, seed: int, num_batches: int, batch_s
     for index in range(num_batches):
         batch = workload.batch(np.random.Generator(np.random.Philox(key=[seed, index])))
         structures.add(json.dumps(_structure(batch)))
-        for name, leaf in named(batch, str(index)):
+        for name, leaf in walk(batch, str(index)):
             tensors[name] = _checked(leaf, name, batch_size)
     if len(structures) > 1:
         raise ValueError("workload: its batches are not all nested alike; every batch must have the same structure")
@@ -57,19 +58,7 @@ def load(path: Path, device: torch.device, *, num_batches: int, rows: int | None
 
 def nbytes(batches: list[Batch]) -> int:
     """Bytes of all tensors in `batches`."""
-    return sum(leaf.nbytes for batch in batches for _, leaf in named(batch, ""))
-
-
-def named(node: object, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield (path, leaf) of nested dicts, lists and tuples; every path begins with `name`."""
-    if isinstance(node, Mapping):
-        for key, child in node.items():
-            yield from named(child, f"{name}/{key}")
-    elif isinstance(node, list | tuple):
-        for index, child in enumerate(node):
-            yield from named(child, f"{name}/{index}")
-    else:
-        yield name, node
+    return sum(leaf.nbytes for batch in batches for _, leaf in walk(batch))
 
 
 def _read(path: Path, structure: Any, name: str, rows: int | None, device: torch.device) -> Any:  # noqa: ANN401

@@ -18,10 +18,23 @@ def leaves(state: object) -> Leaves:
     anything else: what can't be compared must not be skipped.
     """
     found: Leaves = {}
-    for path, leaf_digest in _walk(state, ""):
+    for path, leaf in walk(state):
         assert path not in found, f"two leaves are called {path}"
-        found[path] = leaf_digest
+        found[path] = hashlib.sha256(_encoded(leaf, path)).hexdigest()
     return found
+
+
+def walk(node: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (path, leaf) of nested dicts, lists and tuples; an empty one is a leaf. Every path begins with `path`."""
+    children: list[tuple[object, object]] = []
+    if isinstance(node, Mapping):
+        children = list(node.items())
+    elif isinstance(node, list | tuple):
+        children = list(enumerate(node))
+    for key, child in children:
+        yield from walk(child, f"{path}/{key}" if path else str(key))
+    if not children:
+        yield path, node
 
 
 def digest(state: object) -> str:
@@ -56,18 +69,6 @@ def _same_bits(a: float, b: float) -> bool:
 
 def _json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
-
-
-def _walk(node: object, path: str) -> Iterator[tuple[str, str]]:
-    children: list[tuple[object, object]] = []
-    if isinstance(node, Mapping):
-        children = list(node.items())
-    elif isinstance(node, list | tuple):
-        children = list(enumerate(node))
-    for key, child in children:
-        yield from _walk(child, f"{path}/{key}" if path else str(key))
-    if not children:
-        yield path, hashlib.sha256(_encoded(node, path)).hexdigest()
 
 
 def _encoded(leaf: object, path: str) -> bytes:

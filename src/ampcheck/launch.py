@@ -26,11 +26,11 @@ class Failure:
 
 
 def attempt(function: Callable[[Progress], T], label: str, steps: int = 0) -> T | Failure:
-    """Run `function` in a child; running out of memory is a Failure. Raises as `in_child` does otherwise."""
+    """Run `function` in a child; running out of memory, or away, is a Failure. Raises as `in_child` does otherwise."""
     # This loads the compiler, as every optimizer does: a second here instead of one in each child.
     torch.use_deterministic_algorithms(mode=True)
     try:
-        return in_child(partial(_memory_guarded, function), label, steps)
+        return in_child(partial(_guarded, function), label, steps)
     except KilledError as error:
         return Failure(f"{error}, often for lack of memory")
 
@@ -75,9 +75,11 @@ def prepare(*, seed: int, threads: int, deterministic: bool) -> None:
     torch.manual_seed(seed)
 
 
-def _memory_guarded(function: Callable[[Progress], T], progress: Progress) -> T | Failure:
+def _guarded(function: Callable[[Progress], T], progress: Progress) -> T | Failure:
     try:
         return function(progress)
+    except training.RunawayError as error:
+        return Failure(str(error))
     except (MemoryError, RuntimeError) as error:
         first_line = str(error).partition("\n")[0]
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in first_line:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """What a mode sets, and nothing else: the training loop has no branch on it.
+    """A name and what it sets, nothing else: the training loop has no branch on it.
 
     `fp32_precision` is torch's setting of that name for float32 matmul *and* convolution ("ieee" or "tf32"):
     https://docs.pytorch.org/docs/stable/notes/cuda.html
     """
 
+    name: str
     dtype: str
     autocast: bool
     scaler: bool
@@ -21,8 +22,11 @@ class Mode:
 
 
 MODES = {
-    "fp32": Mode(dtype="float32", autocast=False, scaler=False, fp32_precision="ieee"),
-    "tf32": Mode(dtype="float32", autocast=False, scaler=False, fp32_precision="tf32"),
-    "amp-fp16": Mode(dtype="float16", autocast=True, scaler=True, fp32_precision="ieee"),
-    "amp-bf16": Mode(dtype="bfloat16", autocast=True, scaler=False, fp32_precision="ieee"),
+    mode.name: mode
+    for mode in (
+        Mode(name="fp32", dtype="float32", autocast=False, scaler=False, fp32_precision="ieee"),
+        Mode(name="tf32", dtype="float32", autocast=False, scaler=False, fp32_precision="tf32"),
+        Mode(name="amp-fp16", dtype="float16", autocast=True, scaler=True, fp32_precision="ieee"),
+        Mode(name="amp-bf16", dtype="bfloat16", autocast=True, scaler=False, fp32_precision="ieee"),
+    )
 }

@@ -12,7 +12,7 @@ from ampcheck.precision import MODES, Mode
 TRIES = 20  # the best counts: machines hiccup
 SLOWDOWN_OF_EMULATION = 2.0  # a type with hardware of its own is never this much slower than float32
 TF32_CAPABILITY = (8, 0)
-FLOAT32 = Mode(dtype="float32", autocast=False, scaler=False, fp32_precision="ieee")
+FLOAT32 = Mode(name="float32", dtype="float32", autocast=False, scaler=False, fp32_precision="ieee")
 
 
 def find_device(asked: str) -> torch.device:

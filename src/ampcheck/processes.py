@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 T = TypeVar("T")
 POLL_SECONDS = 0.5
+KILL_POLL_SECONDS = 0.0005
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 tqdm.monitor_interval = 0  # its monitor is a thread, and we fork
@@ -48,9 +49,10 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def in_child(function: Callable[[Progress], T], label: str, steps: int = 0) -> T:
+def in_child(function: Callable[[Progress], T], label: str, steps: int = 0, kill_at: int | None = None) -> T:
     """Return `function(progress)`, run in a forked child, with a bar of `steps` on a terminal.
 
+    With `kill_at` the child is killed (SIGKILL) as soon as it is seen that its progress has come so far.
     ValueError: the child's own, for the user. KilledError: it was killed. ChildError: anything else; its traceback is
     printed.
     """
@@ -63,8 +65,10 @@ def in_child(function: Callable[[Progress], T], label: str, steps: int = 0) -> T
     sender.close()
     try:
         with tqdm(total=steps, desc=label, unit="step", disable=None if steps else True, leave=False) as bar:
-            while not receiver.poll(POLL_SECONDS):
+            while not receiver.poll(POLL_SECONDS if kill_at is None else KILL_POLL_SECONDS):
                 bar.update(progress.value - bar.n)
+                if kill_at is not None and progress.value >= kill_at:
+                    child.kill()
         answer, error = receiver.recv()
     except EOFError:
         child.join()

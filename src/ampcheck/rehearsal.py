@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ampcheck.data import named
+from ampcheck.identity import walk
 from ampcheck.training import Run, train
 from ampcheck.workloads import Batch, Modules
 
@@ -34,7 +34,7 @@ def _observed_dtypes(run: Run, batch: Batch) -> dict[str, str]:
     seen: dict[str, set[str]] = defaultdict(set)
 
     def record(kind: str, outputs: object) -> None:
-        tensors = (leaf for _, leaf in named(outputs, "") if isinstance(leaf, torch.Tensor))
+        tensors = (leaf for _, leaf in walk(outputs) if isinstance(leaf, torch.Tensor))
         seen[kind] |= {str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()}
 
     def hook(module: torch.nn.Module, _: Any, outputs: Any) -> None:  # noqa: ANN401

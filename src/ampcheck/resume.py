@@ -1,11 +1,11 @@
 """Does a stopped run resume to the same bits? Per mode, each leg in its own process, compared leaf by leaf."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ampcheck import checkpoint, data, identity
+from ampcheck import checkpoint, data, identity, state
 from ampcheck.launch import Failure, attempt, fresh_run
 from ampcheck.plan import shortened
 from ampcheck.precision import MODES
@@ -73,9 +73,7 @@ def _compared(check: Check) -> dict[str, Any]:
     straight = _attempted(check, "straight", until=plan.steps)
     stopped = _attempted(check, "stopped", until=plan.stop_after, save=True)
     resumed = _attempted(check, "resumed", until=plan.steps, load=True)
-    control = (
-        _attempted(check, "without scaler", until=plan.steps, load=True, without=["scaler"]) if has_scaler else None
-    )
+    control = _attempted(check, "without scaler", until=plan.steps, load=True, lost="scaler") if has_scaler else None
     for leg in (straight, stopped, resumed, control):
         if isinstance(leg, Failure):
             return _nothing_compared() | {"why": leg.why}
@@ -117,14 +115,16 @@ def _attempted(
     until: int,
     load: bool = False,
     save: bool = False,
-    without: Collection[str] = (),
+    lost: str = "",
 ) -> Leg | Failure:
     def leg(progress: Progress) -> Leg:
         # A resumed leg starts from other seeds, so that nothing is right by accident.
         run = check.run(seed=(check.params.seed + load) % 2**32)
         batches = data.load(data.PATH, run.device, num_batches=until, rows=check.params.resume.batch_size)
-        if load:
-            checkpoint.load(run, check.checkpoint, without)
+        if lost:
+            checkpoint.load_without(lost, run, check.checkpoint)
+        elif load:
+            checkpoint.load(run, check.checkpoint)
 
         def lap() -> None:
             progress.value = run.step
@@ -132,7 +132,7 @@ def _attempted(
         losses = train(run, batches, until, lap).losses.tolist()
         if save:
             checkpoint.save(run, check.checkpoint)
-        return Leg(losses, identity.leaves(checkpoint.state(run)), scaler_numbers(run))
+        return Leg(losses, identity.leaves(state.get(run)), scaler_numbers(run))
 
     return attempt(leg, f"resume {check.mode}, {label}", until)
 

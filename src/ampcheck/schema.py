@@ -100,6 +100,12 @@ class Resume(Section):
         return (self.stop_after - 1 - last_overflow) % self.growth_interval
 
 
+class Drill(Section):
+    """The resume drill on a small network: how many of its runs are killed."""
+
+    kills: Natural
+
+
 class Report(Section):
     """How results are judged: `band` is the relative difference that still counts as the same."""
 
@@ -117,6 +123,7 @@ class Params(Section):
     data: Data
     train: Train
     resume: Resume
+    drill: Drill
     report: Report
 
     @model_validator(mode="after")

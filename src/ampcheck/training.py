@@ -7,24 +7,35 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from itertools import pairwise
 
 import torch
 from torch.amp.grad_scaler import GradScaler
+from torch.optim.lr_scheduler import LRScheduler
 
 from ampcheck.precision import Mode
-from ampcheck.workloads import Batch, Workload
+from ampcheck.workloads import Batch, Modules, Optimizers, Schedulers, Workload
+
+# A scale of 65536 survives 143 skips; below 2^-127 even a finite step would write inf or nan into the weights.
+SKIPS_IN_A_ROW = 50
+
+
+class RunawayError(RuntimeError):
+    """A run that only skips: it will not recover by itself."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
     """All that a step reads and changes; `step` counts optimizer steps, skipped ones included."""
 
+    mode: Mode
     device: torch.device
     autocast: torch.autocast  # made once: it is entered at every step
     workload: Workload
-    modules: Mapping[str, torch.nn.Module]
-    optimizers: Mapping[str, torch.optim.Optimizer]
+    modules: Modules
+    optimizers: Optimizers
+    schedulers: Schedulers
     scaler: GradScaler
     set_to_none: bool
     overflow_at: frozenset[int] = frozenset()  # steps whose losses are multiplied by inf
@@ -33,9 +44,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was logged of each step, float64 of shape (steps,), on the device until it is read: reading waits for it.
+    """What was logged, float64, on the device until it is read: reading waits for it.
 
-    `scales` holds the loss scale after the step, 1.0 without a scaler.
+    `losses` has shape (steps,). `scales` has shape (steps + 1,): the loss scale before the first step and after each,
+    1.0 without a scaler.
     """
 
     losses: torch.Tensor
@@ -54,8 +66,8 @@ def start(
 ) -> Run:
     """Build a fresh run at step 0 from the current seeds; `scaler` holds keywords of its one GradScaler.
 
-    Sets the process's float32 precision to the mode's. ValueError if the scaler disables itself, or if one
-    optimizer is listed twice.
+    Sets the process's float32 precision to the mode's. ValueError if the scaler disables itself, if one optimizer is
+    listed twice, or if a scheduler does not bear its optimizer's name.
     """
     torch.backends.fp32_precision = mode.fp32_precision  # type: ignore[attr-defined] # its module hides it
     modules = {name: module.to(device) for name, module in workload.modules().items()}
@@ -68,11 +80,13 @@ def start(
     if grad_scaler.is_enabled() != mode.scaler:
         raise ValueError(f"device: GradScaler disables itself on {device}; choose a mode without a scaler")
     return Run(
+        mode=mode,
         device=device,
         autocast=torch.autocast(device.type, dtype=getattr(torch, mode.dtype), enabled=mode.autocast),
         workload=workload,
         modules=modules,
         optimizers=optimizers,
+        schedulers=_attached(workload.schedulers(optimizers), optimizers),
         scaler=grad_scaler,
         set_to_none=zero_grad == "set_to_none",
         overflow_at=overflow_at,
@@ -80,14 +94,22 @@ def start(
 
 
 def train(run: Run, batches: list[Batch], until: int, lap: Callable[[], None] = lambda: None) -> History:
-    """Train up to step `until`, calling `lap` after each step; the batch is a function of the step."""
-    history = History(*torch.ones(2, until - run.step, dtype=torch.float64, device=run.device))
+    """Train up to step `until`, calling `lap` after each step; the batch is a function of the step.
+
+    RunawayError after SKIPS_IN_A_ROW steps in which the scaler skipped every one.
+    """
+    steps = until - run.step
     # Into tensors made beforehand: a small new one a step would break up the heap between the large blocks of a step.
-    for loss, scale in zip(history.losses.unbind(), history.scales.unbind(), strict=True):
+    losses, scales = torch.ones(2, steps + 1, dtype=torch.float64, device=run.device)
+    slots = list(zip(losses.unbind(), scales.unbind(), strict=True))
+    slots[0][1].copy_(run.scaler.scale(slots[0][1]))
+    for taken, (loss, scale) in enumerate(slots[1:], 1):
         loss.copy_(train_step(run, batches[run.step % len(batches)]))
         scale.copy_(run.scaler.scale(scale))  # of 1.0: the scale itself, without a synchronisation
         lap()
-    return history
+        if run.scaler.is_enabled() and taken % SKIPS_IN_A_ROW == 0:
+            _stop_a_runaway(scales[taken - SKIPS_IN_A_ROW : taken + 1], run)
+    return History(losses[1:], scales)
 
 
 def train_step(run: Run, batch: Batch) -> torch.Tensor:
@@ -113,11 +135,41 @@ def train_step(run: Run, batch: Batch) -> torch.Tensor:
     return reduce(operator.add, [loss.detach() for loss in losses])
 
 
-def skipped_steps(scales: list[float], initial: float) -> int:
-    """Count the steps that the scaler skipped: those after which the scale is lower. Growth is not a skip."""
-    return sum(after < before for before, after in zip([initial, *scales], scales, strict=False))
+def skipped_steps(scales: list[float]) -> int:
+    """Count the steps that the scaler skipped: those after which the scale is lower. Growth is not a skip.
+
+    This is right for fused optimizers too, whose `step` runs even on a skip.
+    """
+    return sum(after < before for before, after in pairwise(scales))
 
 
 def scaler_numbers(run: Run) -> dict[str, float]:
     """Return the scaler's five numbers, or {} without one."""
     return {key.removeprefix("_"): value for key, value in run.scaler.state_dict().items()}
+
+
+def _attached(schedulers: Schedulers, optimizers: Optimizers) -> Schedulers:
+    """Have each scheduler advance behind its optimizer's `step`, which the scaler does not call on a skip."""
+    if strangers := sorted(set(schedulers) - set(optimizers)):
+        names = ", ".join(optimizers)
+        raise ValueError(f"workload: schedulers got {', '.join(strangers)}; each bears its optimizer's name: {names}")
+    for name, scheduler in schedulers.items():
+        optimizers[name].register_step_post_hook(partial(_advance, scheduler))
+    return schedulers
+
+
+def _advance(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    found_inf = getattr(optimizer, "found_inf", None)
+    # A fused optimizer's `step` runs even on a skip: to know costs a synchronisation, where it has a scheduler.
+    if found_inf is None or not found_inf.item():
+        scheduler.step()
+
+
+def _stop_a_runaway(scales: torch.Tensor, run: Run) -> None:
+    if bool((scales.diff() < 0).all()):
+        raise RunawayError(
+            f"stopped at step {run.step}: the scaler skipped {SKIPS_IN_A_ROW} steps in a row, down to a scale of "
+            f"{scales[-1].item():.3g}; a loss or gradient is inf or nan whatever the scale, so look at the data, at "
+            "divisions, logarithms and exponentials in the network, and whether fp32 trains; the weights are as they "
+            "were before"
+        )

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ampcheck import checkpoint, data, identity
+from ampcheck import data, identity, state
 from ampcheck.files import write_json
 from ampcheck.launch import Failure, attempt, fresh_run
 from ampcheck.meters import meter_for
@@ -79,7 +79,6 @@ def write_trial(trial: Trial, folder: Path) -> None:
 def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int, progress: Progress) -> Trial:
     run = fresh_run(params, machine, mode, seed=params.seed)
     batches = data.load(data.PATH, run.device, num_batches=params.data.num_batches)
-    initial_scale = run.scaler.get_scale()
     meter = meter_for(run.device)
 
     def lap() -> None:
@@ -95,7 +94,7 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
     if lost is not None:
         why = f"the loss is {losses[lost]} at step {lost} of {len(losses)}"
         return Trial(mode=mode, repeat=repeat, trained=False, why=why)
-    skipped = skipped_steps(history.scales.tolist(), initial_scale)
+    skipped = skipped_steps(history.scales.tolist())
     return Trial(
         **asdict(measured),
         mode=mode,
@@ -108,7 +107,7 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
         optimizer_steps=run.step - skipped,
         skipped_steps=skipped,
         scaler=scaler_numbers(run),
-        digest=identity.digest([checkpoint.state(run), losses]),
+        digest=identity.digest([state.get(run), losses]),
         losses=losses,
     )
 

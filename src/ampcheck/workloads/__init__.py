@@ -13,12 +13,14 @@ if TYPE_CHECKING:  # a workload's source is found without loading torch
     import torch
 
 Modules: TypeAlias = "Mapping[str, torch.nn.Module]"
+Optimizers: TypeAlias = "Mapping[str, torch.optim.Optimizer]"
+Schedulers: TypeAlias = "Mapping[str, torch.optim.lr_scheduler.LRScheduler]"
 Batch: TypeAlias = Mapping[str, Any]  # named trees (dicts, lists, tuples) of tensors; dimension 0 is batch_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A network with its data, losses and optimizers, as four functions.
+    """A network with its data, losses, optimizers and schedulers, as functions.
 
     Attributes:
         modules: builds the modules, by name; called after seeding, the result is moved to the device.
@@ -27,13 +29,16 @@ class Workload:
         losses: maps (modules, batch) to scalar losses. It runs under autocast and is made whole before the first
             backward; the logged loss is their sum. No casts by hand.
         optimizers: builds the optimizers, by name, from (modules, lr).
+        schedulers: builds learning rate schedulers from the optimizers, each under its optimizer's name; none unless
+            given. One advances whenever its optimizer has really stepped, not when the scaler skipped.
 
     """
 
     modules: Callable[[], Modules]
     batch: Callable[[np.random.Generator], Batch]
     losses: Callable[[Modules, Batch], Iterable[torch.Tensor]]
-    optimizers: Callable[[Modules, float], Mapping[str, torch.optim.Optimizer]]
+    optimizers: Callable[[Modules, float], Optimizers]
+    schedulers: Callable[[Optimizers], Schedulers] = lambda _: {}
 
 
 def load(path: str, sizes: Mapping[str, Any]) -> Workload:

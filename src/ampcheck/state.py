@@ -1,0 +1,149 @@
+"""The parts of a run's state, listed once: how each is read, and how it is put back.
+
+State crosses a border only as bytes: `state_dict()` is live and `Optimizer.load_state_dict` aliases what it is given.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from ampcheck.identity import walk
+from ampcheck.precision import MODES
+from ampcheck.training import Run
+
+State: TypeAlias = dict[str, Any]  # part -> nested dicts and lists of tensors, numbers and strings
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How one part of a run's state is read and put back."""
+
+    get: Callable[[Run], Any]
+    put: Callable[[Run, Any], None]
+
+
+def _dicts_of(of: Callable[[Run], Mapping[str, Any]]) -> Part:
+    """Return the part made of all objects of a kind, by name, each with a state_dict."""
+
+    def put(run: Run, state: State) -> None:
+        for name, each in of(run).items():
+            each.load_state_dict(state[name])
+
+    return Part(lambda run: {name: each.state_dict() for name, each in of(run).items()}, put)
+
+
+def _put_scaler(run: Run, state: State) -> None:
+    if state and run.scaler.is_enabled():
+        run.scaler.load_state_dict(state)
+
+
+def _get_rng(_: Run) -> State:
+    version, words, gauss = random.getstate()
+    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - users' code may draw from it
+    name, keys, *numbers = numpy_state
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
+        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), *numbers],
+        "python": [version, torch.tensor(words), gauss],
+    }
+
+
+def _put_rng(_: Run, state: State) -> None:
+    torch.set_rng_state(state["torch"])
+    torch.cuda.set_rng_state_all(state["cuda"])
+    name, keys, *numbers = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *numbers))  # noqa: NPY002
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
+
+
+def _put_step(run: Run, step: int) -> None:
+    run.step = step
+
+
+PARTS = {
+    "modules": _dicts_of(lambda run: run.modules),
+    "optimizers": _dicts_of(lambda run: run.optimizers),
+    "schedulers": _dicts_of(lambda run: run.schedulers),
+    "scaler": Part(lambda run: run.scaler.state_dict(), _put_scaler),
+    "rng": Part(_get_rng, _put_rng),
+    "step": Part(lambda run: run.step, _put_step),
+}
+
+
+def get(run: Run) -> State:
+    """Return every part of the run's state, live: compare it or write it, but don't keep it."""
+    return {name: part.get(run) for name, part in PARTS.items()}
+
+
+def put(run: Run, state: State, mode: str) -> list[str]:
+    """Put `state`, saved by a run in `mode`, into a fresh run of the same workload. Return what became of it.
+
+    Into another mode all parts but the scaler come over bit for bit. A scaler starts fresh if the saved run had none,
+    and what it saved is ignored where the mode has none. Settings (of the scaler, of an optimizer's groups) that
+    differ from the run's are the saved ones from then on. All of this is told, a line each.
+
+    ValueError, naming every leaf, if the state is not one of this workload; the run is then as it was.
+    """
+    fresh = get(run)
+    crossing = MODES[mode].scaler != run.mode.scaler
+    if wrong := _differences(_alike(state, crossing=crossing), _alike(fresh, crossing=crossing)):
+        raise ValueError("; ".join(wrong))
+    told = [*_mode_told(state, mode, run), *_settings_told(state, fresh)]
+    for name, part in PARTS.items():
+        part.put(run, state[name])
+    return told
+
+
+def outline(state: object) -> dict[str, str]:
+    """Return path -> dtype and shape of a tensor, "a value" for any other leaf."""
+    return {path: _kind(leaf) for path, leaf in walk(state)}
+
+
+def _kind(leaf: object) -> str:
+    return f"{str(leaf.dtype)[6:]} {tuple(leaf.shape)}" if isinstance(leaf, torch.Tensor) else "a value"
+
+
+def _alike(state: State, *, crossing: bool) -> dict[str, str]:
+    """Outline what two runs of one workload have alike; an optimizer's buffers come with its first step only."""
+    groups = {name: each["param_groups"] for name, each in state["optimizers"].items()}
+    return outline({**state, "optimizers": groups, "scaler": None if crossing else state["scaler"]})
+
+
+def _differences(found: dict[str, str], expected: dict[str, str]) -> list[str]:
+    return [
+        f"{path}: it has {found.get(path, 'nothing')}, this run has {expected.get(path, 'nothing')}"
+        for path in {**expected, **found}
+        if found.get(path) != expected.get(path)
+    ]
+
+
+def _mode_told(state: State, mode: str, run: Run) -> list[str]:
+    if mode == run.mode.name:
+        return []
+    fate = {(True, False): "; the saved scaler is ignored", (False, True): "; its scaler starts fresh"}
+    return [
+        f"mode: saved in {mode}, goes on in {run.mode.name}" + fate.get((bool(state["scaler"]), run.mode.scaler), "")
+    ]
+
+
+def _settings_told(state: State, fresh: State) -> list[str]:
+    saved, started = _settings(state), _settings(fresh)
+    return [
+        f"{path}: {saved[path]} as saved, not {value} as this run was started with"
+        for path, value in started.items()
+        if path in saved and saved[path] != value
+    ]
+
+
+def _settings(state: State) -> dict[str, Any]:
+    scaler = {key: value for key, value in state["scaler"].items() if key not in ("scale", "_growth_tracker")}
+    groups = {name: each["param_groups"] for name, each in state["optimizers"].items()}
+    scheduled = ("lr",) if state["schedulers"] else ()
+    found = dict(walk({"scaler": scaler, "optimizers": groups}))
+    return {path: value for path, value in found.items() if path.rpartition("/")[2] not in scheduled}
