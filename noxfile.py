@@ -19,14 +19,27 @@ def install(session: nox.Session, *groups: str) -> None:
     session.env["PYTHONPATH"] = "src"
 
 
-@nox.session
-def repro(session: nox.Session) -> None:
-    """Run the pipeline; a name of sizes.yaml is first written into params.yaml: nox -s repro -- laptop."""
+def reproduce(session: nox.Session, edits: list[str], *stages: str) -> None:
+    """Write `edits` into params.yaml, then have DVC bring the stages up to date, or all of them."""
     install(session)
-    session.run("python", "-m", "ampcheck.sizes", *session.posargs)
+    session.run("python", "-m", "ampcheck.edit", *edits)
     if not Path(".git").exists():
         session.run("dvc", "config", "--local", "core.no_scm", "true")
-    session.run("dvc", "repro")
+    session.run("dvc", "repro", *stages)
+
+
+@nox.session
+def repro(session: nox.Session) -> None:
+    """Run the pipeline; what is given is first written into params.yaml: nox -s repro -- laptop train.epochs=1."""
+    reproduce(session, session.posargs)
+
+
+@nox.session
+def drill(session: nox.Session) -> None:
+    """Run the resume drill alone; nox -s drill -- --kills 200 first writes drill.kills into params.yaml."""
+    if session.posargs and not (len(session.posargs) == 2 and session.posargs[0] == "--kills"):
+        session.error(f"got {' '.join(session.posargs)}; give --kills N, or nothing")
+    reproduce(session, [f"drill.kills={kills}" for kills in session.posargs[1:]], "drill")
 
 
 @nox.session

@@ -18,6 +18,7 @@ def main() -> None:
     with replaced_folder(Path("results/drill")) as folder, TemporaryDirectory(dir=folder) as checkpoints:
         for name, result in drill.run_drill(given, machine, modes, Path(checkpoints)).items():
             write_json(folder / f"{name}.json", result)
+            print(drill.line(name, result), flush=True)
 
 
 run(main)

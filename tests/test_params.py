@@ -1,5 +1,7 @@
 """params.yaml is refused as a whole, with one line for each wrong key."""
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import pytest
 
 from ampcheck import params
-from ampcheck.sizes import write_sizes
+from ampcheck.edit import edit
 from tests.helpers import ROOT
 
 WRONG: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
@@ -115,12 +117,27 @@ def test_named_sizes_replace_the_section_and_keep_the_comments(tmp_path: Path) -
     path = tmp_path / "params.yaml"
     text = (ROOT / "params.yaml").read_text()
     path.write_text(text)
-    write_sizes("laptop", path, ROOT / "sizes.yaml")
+    shutil.copy(ROOT / "sizes.yaml", tmp_path)
+    edit(path, ["laptop", "drill.kills=200"])
 
-    assert path.read_text() == text.replace("_size: 4096", "_size: 1024")
+    assert path.read_text() == text.replace("_size: 4096", "_size: 1024").replace("kills: 3  ", "kills: 200")
 
 
-def test_an_unknown_name_of_sizes_lists_the_known_ones(tmp_path: Path) -> None:
-    """The way out of a misspelt size is in the message."""
-    with pytest.raises(ValueError, match="got 'lapdog'; it has laptop, recipe"):
-        write_sizes("lapdog", tmp_path / "params.yaml", ROOT / "sizes.yaml")
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("lapdog", "got 'lapdog'; it has laptop, recipe"),
+        ("drill.kill=3", "drill.kill: no such key"),
+        ("seed.kill=3", "seed.kill: no such key"),
+        ("drill.kills=-1", "drill.kills: got -1"),
+        ("drill.kills={", "the value is not valid YAML"),
+    ],
+)
+def test_a_wrong_edit_is_refused_and_changes_nothing(argument: str, says: str, tmp_path: Path) -> None:
+    """The message tells what is allowed, and params.yaml is as it was, an edit before it included."""
+    for name in ("params.yaml", "sizes.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        edit(tmp_path / "params.yaml", ["seed=7", argument])
+
+    assert (tmp_path / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()

@@ -3,7 +3,7 @@
 On a small network with all kinds of state, in few processes: the cost does not depend on the timed run's size.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,6 +62,22 @@ def examine(setup: Setup, modes: list[str]) -> dict[str, tuple[Reference, dict[s
         }
         found[mode] = (reference, result)
     return found
+
+
+def line(name: str, result: Any) -> str:  # noqa: ANN401 - of a mode, of all pairs, or of the kills
+    """Tell one result of `run_drill` in one line of a log."""
+    if name == "across":
+        return f"across precision: {_count(not pair['differing'] for pair in result)} pairs went by the rules"
+    if name == "kills":
+        return f"kills: {_count(not kill['differing'] for kill in result['kills'])} runs ended with the same bits"
+    exact = _count(stop["bit_exact"] for stop in result["stops"])
+    caught = _count(control["caught"] for control in result["controls"] if control["matters"])
+    return f"{name}: {exact} stops bit-exact, {caught} lost parts caught"
+
+
+def _count(good: Iterable[bool]) -> str:
+    all_of_them = list(good)
+    return f"{sum(all_of_them)} of {len(all_of_them)}"
 
 
 def _chosen_stops(references: dict[str, Reference]) -> list[dict[str, int]]:

@@ -45,7 +45,11 @@ def errors(raw: dict[str, Any]) -> dict[str, str]:
 
 def load(path: Path = Path("params.yaml")) -> Params:
     """Read and validate. ValueError with one line for each error, all at once."""
-    raw = read(path)
+    return validated(read(path), path)
+
+
+def validated(raw: dict[str, Any], path: Path) -> Params:
+    """Return what was read from `path` as parameters. ValueError with one line for each error, all at once."""
     if found := errors(raw):
         raise ValueError("\n".join(f"{path}: {line}" for line in found.values()))
     return Params.model_validate(raw)
