@@ -31,6 +31,8 @@ class Workload:
         optimizers: builds the optimizers, by name, from (modules, lr).
         schedulers: builds learning rate schedulers from the optimizers, each under its optimizer's name; none unless
             given. One advances whenever its optimizer has really stepped, not when the scaler skipped.
+        outputs: what the modules are used for once they are trained: maps (modules, batch) to a tensor, or to a tree of
+            them; class scores in the last dimension. Inference is measured only if it is given.
 
     """
 
@@ -39,6 +41,7 @@ class Workload:
     losses: Callable[[Modules, Batch], Iterable[torch.Tensor]]
     optimizers: Callable[[Modules, float], Optimizers]
     schedulers: Callable[[Optimizers], Schedulers] = lambda _: {}
+    outputs: Callable[[Modules, Batch], Any] | None = None
 
 
 def load(path: str, sizes: Mapping[str, Any]) -> Workload:
@@ -63,3 +66,12 @@ def load(path: str, sizes: Mapping[str, Any]) -> Workload:
     if not isinstance(workload, Workload):
         raise ValueError(f"workload: {path} returned {type(workload).__name__}; it must return an ampcheck Workload")
     return workload
+
+
+def require_counts(**sizes: Any) -> None:  # noqa: ANN401 - whatever params.yaml holds
+    """Raise ValueError, naming every one of `sizes` that is no integer of at least 1."""
+    wrong = {key: value for key, value in sizes.items() if type(value) is not int or value < 1}
+    if wrong:
+        raise ValueError(
+            "\n".join(f"sizes.{key}: got {value!r}; an integer of at least 1" for key, value in wrong.items())
+        )

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ampcheck.workloads import Batch, Modules, Workload
+from ampcheck.workloads import Batch, Modules, Optimizers, Workload, require_counts
 
 
 def build(batch_size: int, in_size: int, out_size: int, num_layers: int) -> Workload:
@@ -15,12 +15,7 @@ def build(batch_size: int, in_size: int, out_size: int, num_layers: int) -> Work
 
     ValueError names every size that is no integer of at least 1.
     """
-    sizes = {"batch_size": batch_size, "in_size": in_size, "out_size": out_size, "num_layers": num_layers}
-    wrong = {key: value for key, value in sizes.items() if type(value) is not int or value < 1}
-    if wrong:
-        raise ValueError(
-            "\n".join(f"sizes.{key}: got {value!r}; an integer of at least 1" for key, value in wrong.items())
-        )
+    require_counts(batch_size=batch_size, in_size=in_size, out_size=out_size, num_layers=num_layers)
 
     def modules() -> Modules:
         layers: list[nn.Module] = []
@@ -34,10 +29,13 @@ def build(batch_size: int, in_size: int, out_size: int, num_layers: int) -> Work
             "target": generator.standard_normal((batch_size, out_size), dtype=np.float32),
         }
 
-    def losses(modules: Modules, batch: Batch) -> list[torch.Tensor]:
-        return [nn.functional.mse_loss(modules["net"](batch["input"]), batch["target"])]
+    def outputs(modules: Modules, batch: Batch) -> torch.Tensor:
+        return modules["net"](batch["input"])  # type: ignore[no-any-return]
 
-    def optimizers(modules: Modules, lr: float) -> dict[str, torch.optim.Optimizer]:
+    def losses(modules: Modules, batch: Batch) -> list[torch.Tensor]:
+        return [nn.functional.mse_loss(outputs(modules, batch), batch["target"])]
+
+    def optimizers(modules: Modules, lr: float) -> Optimizers:
         return {"sgd": torch.optim.SGD(modules["net"].parameters(), lr=lr)}
 
-    return Workload(modules=modules, batch=batch, losses=losses, optimizers=optimizers)
+    return Workload(modules=modules, batch=batch, outputs=outputs, losses=losses, optimizers=optimizers)
