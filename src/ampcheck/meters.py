@@ -1,6 +1,7 @@
 """What a trial's time and memory are measured with: one small interface, a sibling for each kind of device."""
 
 import gc
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,13 @@ class CudaMeter:
 def meter_for(device: torch.device) -> Meter:
     """Return the meter for `device`."""
     return CudaMeter(device) if device.type == "cuda" else CpuMeter()
+
+
+def memory_in_use(device: torch.device) -> int:
+    """Return the bytes that torch's allocator has given out on `device`; on a CPU the process's resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _reset_high_water_mark() -> str:
