@@ -1,62 +1,144 @@
-"""Two untimed steps on a run that is thrown away: which dtypes ran, and how long a step takes, roughly."""
+"""Untimed steps on runs that are thrown away: which dtypes ran, what can't be trained, how long a step takes."""
 
+import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import nn
 
+from ampcheck import data
 from ampcheck.identity import walk
+from ampcheck.launch import Failure, attempt, fresh_run
+from ampcheck.schema import Params
 from ampcheck.training import Run, train
 from ampcheck.workloads import Batch, Modules
 
+# Kinds of modules whose operation autocast runs in 16 bits.
+# https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
+ELIGIBLE = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase)  # noqa: SLF001 - no public name for "any"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Rehearsal:
-    """`dtypes` maps each kind of module, and "loss", to the floating dtypes of its outputs, e.g. "bfloat16"."""
+    """What one step showed of a mode: floating dtypes by torch's names, such as "bfloat16".
 
-    step_seconds: float
-    dtypes: dict[str, str]
+    `dtypes` maps each kind of module to those of its outputs; `losses` has that of each loss; `stayed_float32` names
+    modules that autocast could have run in 16 bits, but that gave float32.
+    """
 
-
-def rehearse(run: Run, batch: Batch) -> Rehearsal:
-    """Take two steps with `run`: the first with hooks on the modules, the second with a clock."""
-    dtypes = _observed_dtypes(run, batch)
-    started = time.perf_counter()
-    history = train(run, [batch], run.step + 1)
-    history.losses[0].item()  # waits for the device
-    return Rehearsal(time.perf_counter() - started, dtypes)
+    mode: str
+    why: str = ""
+    dtypes: dict[str, str] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+    stayed_float32: list[str] = field(default_factory=list)
 
 
-def _observed_dtypes(run: Run, batch: Batch) -> dict[str, str]:
-    seen: dict[str, set[str]] = defaultdict(set)
+def rehearse(params: Params, machine: Mapping[str, Any], mode: str, available: Mapping[str, Any]) -> Rehearsal:
+    """Take one step of `mode` in a child, on the rows of the resume check; `available` is its entry in modes.json.
 
-    def record(kind: str, outputs: object) -> None:
-        tensors = (leaf for _, leaf in walk(outputs) if isinstance(leaf, torch.Tensor))
-        seen[kind] |= {str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()}
+    ValueError for what can't be trained in this mode: losses that are no finite scalars, and all that
+    `training.start` refuses.
+    """
+    if not available["available"]:
+        return Rehearsal(mode, why=available["why"])
 
-    def hook(module: torch.nn.Module, _: Any, outputs: Any) -> None:  # noqa: ANN401
-        record(type(module).__name__, outputs)
+    def observed(_: object) -> Rehearsal:
+        run = fresh_run(params, machine, mode, seed=params.seed)
+        return observe(run, data.load(data.PATH, run.device, num_batches=1, rows=params.resume.batch_size)[0])
 
-    leaf_modules = [leaf for module in run.modules.values() for leaf in module.modules() if not list(leaf.children())]
-    handles = [leaf.register_forward_hook(hook) for leaf in leaf_modules]
-    workload = run.workload
-    run.workload = replace(workload, losses=_recorded(workload.losses, record))
+    result = attempt(observed, f"rehearse {mode}")
+    return Rehearsal(mode, why=result.why) if isinstance(result, Failure) else result
+
+
+def line(rehearsal: Rehearsal) -> str:
+    """Tell the result in one line of a log."""
+    if rehearsal.why:
+        return f"{rehearsal.mode}: not rehearsed: {rehearsal.why}"
+    kinds = ", ".join(f"{kind} {dtype}" for kind, dtype in rehearsal.dtypes.items())
+    return f"{rehearsal.mode}: {kinds}; losses {', '.join(rehearsal.losses)}"
+
+
+def step_seconds(run: Run, batch: Batch) -> float:
+    """Take two steps with `run` and time the second: how long a step takes, roughly."""
     train(run, [batch], run.step + 1)
-    run.workload = workload
-    for handle in handles:
-        handle.remove()
-    return {kind: ", ".join(sorted(dtypes)) for kind, dtypes in seen.items()}
+    started = time.perf_counter()
+    train(run, [batch], run.step + 1).losses[0].item()  # waits for the device
+    return time.perf_counter() - started
 
 
-def _recorded(
-    losses: Callable[[Modules, Batch], Iterable[torch.Tensor]], record: Callable[[str, object], None]
+def observe(run: Run, batch: Batch) -> Rehearsal:
+    """Take one step with hooks on the modules and on the losses. ValueError if the losses can't be trained on."""
+    seen: dict[str, set[str]] = defaultdict(set)
+    found = Rehearsal(run.mode.name)
+    with ExitStack() as hooks:
+        for name, module in _leaf_modules(run.modules):
+            hooks.enter_context(_hooked(module, name, seen, found.stayed_float32))
+        workload = run.workload
+        run.workload = replace(workload, losses=_checked(workload.losses, found.losses))
+        [loss] = train(run, [batch], run.step + 1).losses.tolist()
+        run.workload = workload
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"workload: in {run.mode.name} the loss of the first step is {loss}; look at the data and the losses, or "
+            f"leave {run.mode.name} out of train.modes"
+        )
+    found.dtypes = {kind: ", ".join(sorted(dtypes)) for kind, dtypes in seen.items()}
+    found.stayed_float32 = list(dict.fromkeys(found.stayed_float32)) if run.mode.autocast else []
+    return found
+
+
+def _leaf_modules(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
+    for outer, module in modules.items():
+        for inner, leaf in module.named_modules():
+            if not list(leaf.children()):
+                yield f"{outer}.{inner}".rstrip("."), leaf
+
+
+def _hooked(module: nn.Module, name: str, seen: dict[str, set[str]], stayed_float32: list[str]) -> Any:  # noqa: ANN401
+    def hook(_: nn.Module, __: Any, outputs: Any) -> None:  # noqa: ANN401
+        dtypes = {_dtype(leaf) for _, leaf in walk(outputs) if torch.is_tensor(leaf) and leaf.is_floating_point()}
+        seen[type(module).__name__] |= dtypes
+        if isinstance(module, ELIGIBLE) and "float32" in dtypes:
+            stayed_float32.append(name)
+
+    return module.register_forward_hook(hook)
+
+
+def _checked(
+    losses: Callable[[Modules, Batch], Iterable[torch.Tensor]], dtypes: list[str]
 ) -> Callable[[Modules, Batch], Iterable[torch.Tensor]]:
-    def recorded(modules: Modules, batch: Batch) -> Iterable[torch.Tensor]:
-        made = list(losses(modules, batch))
-        record("loss", made)
+    def checked(modules: Modules, batch: Batch) -> Iterable[torch.Tensor]:
+        made = losses(modules, batch)
+        if isinstance(made, torch.Tensor):
+            raise ValueError("workload: losses returned one tensor; it must return a list of scalar tensors")
+        made = list(made)
+        wrong = [_described(loss) for loss in made if not _can_be_trained_on(loss)]
+        if wrong or not made:
+            raise ValueError(
+                f"workload: losses returned {', '.join(wrong) or 'an empty list'}; each must be a scalar tensor of a "
+                "floating dtype that depends on the modules' parameters: take a mean, and leave out detach()"
+            )
+        dtypes.extend(_dtype(loss) for loss in made)
         return made
 
-    return recorded
+    return checked
+
+
+def _can_be_trained_on(loss: object) -> bool:
+    return isinstance(loss, torch.Tensor) and loss.ndim == 0 and loss.is_floating_point() and loss.requires_grad
+
+
+def _described(loss: object) -> str:
+    if not isinstance(loss, torch.Tensor):
+        return f"a {type(loss).__name__}"
+    gradient = "" if loss.requires_grad else " without a gradient"
+    return f"a tensor of shape {tuple(loss.shape)}, {_dtype(loss)}{gradient}"
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

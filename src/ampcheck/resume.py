@@ -10,7 +10,7 @@ from ampcheck.launch import Failure, attempt, fresh_run
 from ampcheck.plan import shortened
 from ampcheck.precision import MODES
 from ampcheck.processes import Progress
-from ampcheck.rehearsal import Rehearsal, rehearse
+from ampcheck.rehearsal import step_seconds
 from ampcheck.schema import Params, Resume
 from ampcheck.training import Run, scaler_numbers, train
 
@@ -51,12 +51,12 @@ def check_resume(
     if not available["available"]:
         return result | _nothing_compared()
     check = Check(params, machine, mode, params.resume, folder / f"{mode}.pt")
-    rehearsal = attempt(lambda _: _rehearsed(check), f"resume {mode}, rehearsal")
-    if isinstance(rehearsal, Failure):
-        return result | _nothing_compared() | {"why": rehearsal.why}
     if available["emulated"]:
-        check = replace(check, plan=shortened(params.resume, rehearsal.step_seconds))
-    return result | {"dtypes": rehearsal.dtypes} | _compared(check)
+        seconds = attempt(lambda _: _step_seconds(check), f"resume {mode}, estimate")
+        if isinstance(seconds, Failure):
+            return result | _nothing_compared() | {"why": seconds.why}
+        check = replace(check, plan=shortened(params.resume, seconds))
+    return result | _compared(check)
 
 
 def line(result: Mapping[str, Any]) -> str:
@@ -137,9 +137,9 @@ def _attempted(
     return attempt(leg, f"resume {check.mode}, {label}", until)
 
 
-def _rehearsed(check: Check) -> Rehearsal:
+def _step_seconds(check: Check) -> float:
     run = check.run(seed=check.params.seed)
-    return rehearse(run, data.load(data.PATH, run.device, num_batches=1, rows=check.params.resume.batch_size)[0])
+    return step_seconds(run, data.load(data.PATH, run.device, num_batches=1, rows=check.params.resume.batch_size)[0])
 
 
 def _nothing_compared() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ampcheck.files import write_json
 from ampcheck.launch import Failure, attempt, fresh_run
 from ampcheck.meters import meter_for
 from ampcheck.processes import Progress
-from ampcheck.rehearsal import Rehearsal, rehearse
+from ampcheck.rehearsal import step_seconds
 from ampcheck.schema import Params
 from ampcheck.training import scaler_numbers, skipped_steps, train
 
@@ -113,11 +113,11 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
 
 
 def _print_estimate(params: Params, machine: Mapping[str, Any], mode: str, steps: int) -> None:
-    def rehearsed(_: Progress) -> Rehearsal:
+    def estimate(_: Progress) -> float:
         run = fresh_run(params, machine, mode, seed=params.seed)
-        return rehearse(run, data.load(data.PATH, run.device, num_batches=1)[0])
+        return step_seconds(run, data.load(data.PATH, run.device, num_batches=1)[0])
 
-    rehearsal = attempt(rehearsed, f"estimate {mode}")
-    if isinstance(rehearsal, Rehearsal):
-        minutes = rehearsal.step_seconds * steps / 60
+    seconds = attempt(estimate, f"estimate {mode}")
+    if not isinstance(seconds, Failure):
+        minutes = seconds * steps / 60
         print(f"{mode} is emulated here: about {minutes:.1f} minutes for {steps} steps", flush=True)
