@@ -21,11 +21,13 @@ RUN apt-get update \
 
 # Before the source, so that an edit installs nothing again.
 WORKDIR /ampcheck
-COPY constraints.txt pyproject.toml ./
+# The glob makes requirements.txt, the user's own, optional.
+COPY constraints.txt pyproject.toml requirements.tx[t] ./
 ENV PATH=/opt/venv/bin:$PATH
 RUN python3 -m venv /opt/venv \
  && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
     > /tmp/requirements.txt \
+ && cat requirements.tx[t] /dev/null >> /tmp/requirements.txt \
  && pip install --no-cache-dir -c constraints.txt -r /tmp/requirements.txt \
  && rm /tmp/requirements.txt
 

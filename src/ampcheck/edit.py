@@ -1,6 +1,6 @@
 """python -m ampcheck.edit [NAME] [KEY=VALUE ...]: change params.yaml, comments kept, if what results is valid.
 
-NAME is an entry of sizes.yaml, written into the section `sizes`; KEY=VALUE, say drill.kills=200, sets one parameter.
+NAME is an entry of sizes.yaml: its workload and its sizes; KEY=VALUE, say drill.kills=200, sets one parameter.
 """
 
 import io
@@ -55,6 +55,7 @@ def _set_sizes(document: Any, name: str, path: Path) -> None:  # noqa: ANN401
     named = params.read(path)
     if name not in named:
         raise ValueError(f"{path}: got {name!r}; it has {', '.join(named)}")
+    document["workload"] = named[name].pop("workload")
     for key in set(document["sizes"]) - set(named[name]):
         del document["sizes"][key]
     document["sizes"].update(named[name])
