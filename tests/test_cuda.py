@@ -16,7 +16,7 @@ from ampcheck.meters import Measured, meter_for
 from ampcheck.precision import MODES
 from ampcheck.probe import find_device
 from ampcheck.processes import in_child
-from ampcheck.rehearsal import rehearse
+from ampcheck.rehearsal import observe
 from ampcheck.schema import Params
 from ampcheck.training import Run, train
 from ampcheck.trial import run_trial
@@ -107,7 +107,7 @@ def test_the_setting_decides_how_exact_a_matmul_is(mode: str, exact: bool) -> No
 @pytest.mark.parametrize("mode", AMP)
 def test_the_dtypes_are_the_recipes(mode: str) -> None:
     """Linear layers give the mode's type, the loss is float32."""
-    dtypes = child(lambda: rehearse(fresh(mlp(), mode), random_batch()).dtypes)
+    dtypes = child(lambda: observe(fresh(mlp(), mode), random_batch()).dtypes)
 
     assert dtypes == {"Linear": MODES[mode].dtype, "ReLU": MODES[mode].dtype, "loss": "float32"}
 

@@ -55,6 +55,19 @@ def test_any_tree_of_any_dtype_comes_back_as_it_was(tmp_path: Path) -> None:
     assert torch.equal(loaded["nested"]["image"], torch.as_tensor(batch["nested"]["image"]))
 
 
+def test_leaves_may_share_memory(tmp_path: Path) -> None:
+    """An autoencoder's target is its input, and slices of one of the user's arrays are batches too."""
+    images = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    batch = {"input": images[:2], "target": images[:2], "next": images[2:]}
+    data.make(tmp_path / "a", of(lambda _: batch), seed=0, num_batches=2, batch_size=2)
+    loaded = data.load(tmp_path / "a", CPU, num_batches=2)[1]
+
+    assert {name: leaf.tolist() for name, leaf in loaded.items()} == {
+        key: value.tolist() for key, value in batch.items()
+    }
+    assert {leaf.dtype for leaf in loaded.values()} == {torch.uint8}
+
+
 def test_rows_are_the_first_of_every_leaf(mlp: Workload, tmp_path: Path) -> None:
     """The small batches of the resume check are cut along dimension 0."""
     data.make(tmp_path / "a", mlp, seed=0, num_batches=3, batch_size=8)

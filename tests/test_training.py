@@ -11,7 +11,7 @@ from torch import nn
 from ampcheck import launch, training
 from ampcheck.identity import digest
 from ampcheck.precision import MODES, Mode
-from ampcheck.rehearsal import rehearse
+from ampcheck.rehearsal import observe
 from ampcheck.training import Run, scaler_numbers, skipped_steps, start, train
 from ampcheck.workloads import Batch, Modules, Workload
 
@@ -29,9 +29,13 @@ def fresh(workload: Workload, mode: Mode, **options: Any) -> Run:
 def test_the_dtypes_are_the_recipes(mlp: Workload, batches: list[Batch], mode: str) -> None:
     """Linear layers give the mode's type, the loss is float32, parameters and their gradients stay float32."""
     run = fresh(mlp, MODES[mode])
-    dtypes = rehearse(run, batches[0]).dtypes
+    seen = observe(run, batches[0])
 
-    assert dtypes == {"Linear": MODES[mode].dtype, "ReLU": MODES[mode].dtype, "loss": "float32"}
+    assert seen.dtypes | {"loss": seen.losses[0]} == {
+        "Linear": MODES[mode].dtype,
+        "ReLU": MODES[mode].dtype,
+        "loss": "float32",
+    }
     assert {parameter.dtype for parameter in run.modules["net"].parameters()} == {torch.float32}
 
 

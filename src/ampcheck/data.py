@@ -70,7 +70,7 @@ def _read(path: Path, structure: Any, name: str, rows: int | None, device: torch
 def _checked(leaf: object, name: str, batch_size: int) -> torch.Tensor:
     if not isinstance(leaf, torch.Tensor | np.ndarray):
         raise ValueError(f"workload: batch leaf {name} is a {type(leaf).__name__}; allowed: numpy arrays, CPU tensors")
-    tensor = torch.as_tensor(leaf).contiguous()
+    tensor = torch.as_tensor(leaf).clone(memory_format=torch.contiguous_format)  # no two leaves may share memory
     if tensor.shape[:1] != (batch_size,):
         shape = tuple(tensor.shape)
         raise ValueError(f"workload: batch leaf {name} has shape {shape}; dimension 0 must be batch_size, {batch_size}")

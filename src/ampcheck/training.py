@@ -118,14 +118,10 @@ def train_step(run: Run, batch: Batch) -> torch.Tensor:
     Nothing here waits for the device but `GradScaler.step`, which reads found_inf: AMP's own cost.
     """
     with run.autocast:
-        losses = run.workload.losses(run.modules, batch)
-        if isinstance(losses, torch.Tensor):
-            raise ValueError("workload: losses returned one tensor; it must return a list of scalar tensors")
-        losses = list(losses)
+        losses = list(run.workload.losses(run.modules, batch))
     if run.step in run.overflow_at:
         losses = [loss * math.inf for loss in losses]
-    for loss in losses:
-        run.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(run.scaler.scale(losses))  # one pass, since losses may share a graph
     for optimizer in run.optimizers.values():
         run.scaler.step(optimizer)
     run.scaler.update()

@@ -1,0 +1,96 @@
+"""What can't be trained is refused before anything is; what ran in which type is seen."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ampcheck import launch
+from ampcheck.precision import MODES
+from ampcheck.rehearsal import observe, step_seconds
+from ampcheck.training import Run, start
+from ampcheck.workloads import Batch, Modules, Workload
+
+
+def fresh(workload: Workload, mode: str = "fp32") -> Run:
+    """A run at step 0."""
+    launch.prepare(seed=0, threads=1, deterministic=True)
+    return start(workload, MODES[mode], torch.device("cpu"), lr=0.1, zero_grad="set_to_none")
+
+
+def with_losses(mlp: Workload, change: Callable[[torch.Tensor], Any]) -> Workload:
+    """The recipe's network with its loss changed."""
+    return replace(mlp, losses=lambda modules, batch: change(next(iter(mlp.losses(modules, batch)))))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda loss: loss, "losses returned one tensor; it must return a list"),
+        (lambda loss: [], "losses returned an empty list"),
+        (lambda loss: [loss.expand(3)], r"a tensor of shape \(3,\), float32; each must be a scalar"),
+        (lambda loss: [loss, loss.item()], "losses returned a float; each"),
+        (lambda loss: [loss.detach()], "float32 without a gradient"),
+        (lambda loss: [loss.detach().long()], "int64 without a gradient"),
+        (lambda loss: [loss * float("nan")], "in fp32 the loss of the first step is nan"),
+        (lambda loss: [loss, loss * float("inf")], "in fp32 the loss of the first step is inf; look at the data"),
+    ],
+)
+def test_losses_that_cannot_be_trained_on_are_refused(
+    change: Callable[[torch.Tensor], Any], says: str, mlp: Workload, batches: list[Batch]
+) -> None:
+    """In one line, with what came and what is allowed."""
+    with pytest.raises(ValueError, match=says) as caught:
+        observe(fresh(with_losses(mlp, change)), batches[0])
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_generator_of_losses_is_as_good_as_a_list(mlp: Workload, batches: list[Batch]) -> None:
+    """It is made whole under autocast."""
+    twice = replace(mlp, losses=lambda modules, batch: (loss for loss in [*mlp.losses(modules, batch)] * 2))
+
+    assert observe(fresh(twice, "amp-bf16"), batches[0]).losses == ["float32", "float32"]
+
+
+def test_a_module_that_stayed_in_float32_is_named(batches: list[Batch]) -> None:
+    """Its operation could have run in 16 bits: autocast was off around it; and only modes with autocast are told of."""
+
+    def losses(modules: Modules, batch: Batch) -> list[torch.Tensor]:
+        hidden = modules["body"](batch["input"])
+        with torch.autocast("cpu", enabled=False):
+            return [modules["head"](hidden.float()).square().mean()]
+
+    island = Workload(
+        modules=lambda: {"body": nn.Sequential(nn.Linear(16, 12), nn.ReLU()), "head": nn.Sequential(nn.Linear(12, 1))},
+        batch=lambda _: {},
+        losses=losses,
+        optimizers=lambda modules, lr: {
+            name: torch.optim.SGD(module.parameters(), lr=lr) for name, module in modules.items()
+        },
+    )
+    seen = observe(fresh(island, "amp-bf16"), batches[0])
+
+    assert seen.stayed_float32 == ["head.0"]
+    assert seen.dtypes == {"Linear": "bfloat16, float32", "ReLU": "bfloat16"}
+    assert observe(fresh(island), batches[0]).stayed_float32 == []
+
+
+def test_no_hook_stays_behind(mlp: Workload, batches: list[Batch]) -> None:
+    """The run and the workload's modules are as before."""
+    run = fresh(mlp)
+    observe(run, batches[0])
+
+    assert run.workload is mlp
+    assert all(not module._forward_hooks for module in run.modules["net"].modules())
+
+
+def test_the_time_of_a_step_is_that_of_a_step(mlp: Workload, batches: list[Batch]) -> None:
+    """It takes two steps: one that warms up, one that is timed."""
+    run = fresh(mlp)
+
+    assert step_seconds(run, batches[0]) > 0
+    assert run.step == 2
