@@ -14,13 +14,13 @@ from ampcheck.training import Run, scaler_numbers, start, train
 from ampcheck.workloads import Batch, Workload
 
 CPU = torch.device("cpu")
-TINY: dict[str, dict[str, int]] = {
+TINY: dict[str, dict[str, Any]] = {
     "mlp": {"batch_size": 4, "in_size": 8, "out_size": 6, "num_layers": 2},
     "convnet": {"batch_size": 4, "image_size": 6, "channels": 4, "num_blocks": 1, "num_classes": 3},
     "transformer": {"batch_size": 2, "length": 5, "vocabulary": 11, "width": 8, "num_heads": 2, "num_layers": 1},
     "gan": {"batch_size": 4, "noise_size": 3, "sample_size": 6, "width": 8},
     "stateful": {"batch_size": 4, "width": 8, "optimizer": "SGD", "keywords": {"momentum": 0.9}, "scheduled": True},
-}  # type: ignore[dict-item]
+}
 ON_CPU = [name for name, mode in MODES.items() if mode.fp32_precision == "ieee"]
 
 
