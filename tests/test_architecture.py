@@ -28,6 +28,8 @@ NEVER_LOAD_TORCH = [
     "evidence",
     "headline",
     "report",
+    "doubts",
+    "drill_tables",
 ]
 
 
