@@ -135,7 +135,8 @@ def drill_result(mode: str) -> dict[str, Any]:
         "mode": mode,
         "steps": 16,
         "stops": [
-            {"stop": stop, "bit_exact": True, "differing": [], "first_different_loss": None} for stop in range(16)
+            {"stop": stop, "bit_exact": True, "told": [], "differing": [], "first_different_loss": None}
+            for stop in range(16)
         ],
         "named": {"before the first step": 0, "right after a skip": 4 if scaler else None},
         "same_save_points": True,

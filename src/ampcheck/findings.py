@@ -54,7 +54,7 @@ def inexact(result: Mapping[str, Any]) -> list[str]:
     """Say which of a mode's stops in the drill did not resume to the same bits, in one process or in a new one."""
     said = []
     if broken := [stop for stop in result["stops"] if not stop["bit_exact"]]:
-        first = differences(broken[0]) or "its settings are not those that were saved"
+        first = differences(broken[0]) or "; ".join(broken[0]["told"])
         count = f"{len(broken)} of {len(result['stops'])} stops are not bit-exact"
         said.append(f"{count}, first stop {broken[0]['stop']}: {first}")
     return said + [

@@ -15,7 +15,7 @@ def headline(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     compared = sorted((mode for mode in summed if summed[mode].speedup), key=lambda mode: -(summed[mode].speedup or 0))
     return [
         *_no_amp(evidence, summed),
-        *_decision(compared, baseline, summed),
+        *_decision(compared, evidence, summed),
         *[_compared(mode, baseline, summed[mode], evidence.params.report.band) for mode in compared],
         *_reproducible(summed),
         *_resume(evidence),
@@ -35,10 +35,12 @@ def _no_amp(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     return [f"No mixed-precision mode could be trained here ({reasons}). {what_it_means}: {way_out}."]
 
 
-def _decision(compared: list[str], baseline: str, summed: dict[str, Summary]) -> list[str]:
+def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     """Name the mode to use: the fastest whose whole interval is beyond the band; the baseline if none can be."""
+    baseline = evidence.params.train.modes[0]
     faster = [mode for mode in compared if summed[mode].verdict == "faster"]
-    safe = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
+    repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
+    safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
     if safe:
         return [f"Use {safe[0]} here."]
     if faster:
