@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
             (folder / "train" / str(repeat)).mkdir(parents=True, exist_ok=True)
             write_trial(trial, folder / "train" / str(repeat))
         write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))
+    write_drill(folder / "drill", [mode for mode in given.train.modes if mode in seconds])
 
 
 def resume_result(mode: str, *, available: bool = True) -> dict[str, Any]:
@@ -110,6 +112,44 @@ def resume_result(mode: str, *, available: bool = True) -> dict[str, Any]:
     }
 
 
+def write_drill(folder: Path, modes: list[str]) -> None:
+    """Write results of the drill in which all is well, of `modes`."""
+    scaler = {(True, True): "restored", (True, False): "ignored", (False, True): "fresh", (False, False): "none"}
+    across = [
+        {"from": a, "to": b, "scaler": scaler[MODES[a].scaler, MODES[b].scaler], "differing": []}
+        | {"told": [f"mode: saved in {a}, goes on in {b}"], "next_loss_finite": True}
+        for a, b in permutations(modes, 2)
+    ]
+    kill = {"step": 5, "while_writing": True, "resumed_from": 5, "differing": []}
+    write_json(folder / "across.json", across)
+    write_json(folder / "kills.json", {"seed": 0, "kills": [{"mode": mode} | kill for mode in modes]})
+    for mode in modes:
+        write_json(folder / f"{mode}.json", drill_result(mode))
+
+
+def drill_result(mode: str) -> dict[str, Any]:
+    """Return a result of the drill in which all is well."""
+    scaler = MODES[mode].scaler
+    losable = {"modules": True, "rng": True, "scaler": scaler, "save between step() and update()": scaler}
+    return {
+        "mode": mode,
+        "steps": 16,
+        "stops": [
+            {"stop": stop, "bit_exact": True, "told": [], "differing": [], "first_different_loss": None}
+            for stop in range(16)
+        ],
+        "named": {"before the first step": 0, "right after a skip": 4 if scaler else None},
+        "same_save_points": True,
+        "controls": [
+            {"part": part, "matters": matters, "caught": matters, "by": ["step", "the loss of step 12"] * matters}
+            for part, matters in losable.items()
+        ],
+        "other_growth_interval": {"told": ["scaler/growth_interval: 3 as saved"], "differing": []} if scaler else None,
+        "runaway": {"stopped_at": 50, "told": "stopped at step 50", "differing": []} if scaler else None,
+        "in_new_processes": [{"stop": stop, "differing": []} for stop in (0, 8, 15)],
+    }
+
+
 def _trial(mode: str, repeat: int, step_seconds: float, *, trained: bool) -> Trial:
     if not trained:
         return Trial(mode=mode, repeat=repeat, trained=False, why="not here")
@@ -128,6 +168,7 @@ def _trial(mode: str, repeat: int, step_seconds: float, *, trained: bool) -> Tri
         final_loss=0.5,
         optimizer_steps=3,
         skipped_steps=0,
+        scaler={"growth_interval": 2000} if MODES[mode].scaler else {},
         digest=f"digest of {mode}",
         losses=[0.7, 0.6, 0.5],
         step_seconds=times,

@@ -141,7 +141,7 @@ def test_params_diff_shows_the_numbers_that_differ_and_nothing_else(done: Path, 
 
 def test_a_planted_difference_ends_in_a_complete_report_and_a_failure(project: Path) -> None:
     """Checkpoint code that loses the growth tracker is found: leaf and loss are named, verify and `dvc repro` fail."""
-    path = project / "src/ampcheck/checkpoint.py"
+    path = project / "src/ampcheck/state.py"
     whole = path.read_text()
     lossy = 'run.scaler.load_state_dict(state | {"_growth_tracker": 0} if state else state)'
     path.write_text(whole.replace("run.scaler.load_state_dict(state)", lossy))
@@ -155,6 +155,7 @@ def test_a_planted_difference_ends_in_a_complete_report_and_a_failure(project: P
     assert ended.returncode != 0
     assert "scaler/scale" in differing
     assert "verify: amp-fp16: resume is not bit-exact:" in ended.stderr
+    assert "verify: drill, amp-fp16: 9 of 16 stops are not bit-exact, first stop 1: 1 leaves differ" in ended.stderr
     assert "Resume is NOT bit-exact in amp-fp16" in report
     assert f"first {differing[0]}; first different loss at step" in report
     assert "| **NO** |" in report

@@ -282,6 +282,26 @@ def test_doubts_are_told_in_plain_words(raw: dict[str, Any], tmp_path: Path) -> 
     assert "A step takes less than 1 ms in fp32: the work is too small for this device" in text
 
 
+@pytest.mark.parametrize(
+    ("skipped", "steps", "words"),
+    [
+        (2, 4000, "2 of 4000 steps, which is normal: it tries a larger scale every 2000 steps."),
+        (2, 3999, "2 of 3999 steps, as it does to find its scale."),
+        (401, 4000, "401 of 4000 steps; the loss overflows in 16 bits."),
+    ],
+)
+def test_one_skip_in_a_growth_interval_is_normal(
+    raw: dict[str, Any], tmp_path: Path, skipped: int, steps: int, words: str
+) -> None:
+    """At the edge of float16 each growth of the scale ends in a skip; only many skips are a fault of the loss."""
+    params = given(raw)
+    counts = {"skipped_steps": {FP16: skipped}, "optimizer_steps": {FP16: steps - skipped}}
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, FP16: [1.0] * 3}, **counts)
+
+    assert f"- amp-fp16: the scaler skipped {words}" in written(params, tmp_path)
+    assert findings(evidence.read(params, tmp_path / "results")) == []
+
+
 def test_a_quiet_run_has_no_doubts(raw: dict[str, Any], tmp_path: Path) -> None:
     """The section is absent where there is nothing to say."""
     params = given(raw)

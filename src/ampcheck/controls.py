@@ -11,15 +11,18 @@ EARLY = "save between step() and update()"
 NEED_A_SCALER = ("scaler", "growth tracker", EARLY)
 
 
-def controls(setup: Setup, mode: str, reference: Reference) -> list[dict[str, Any]]:
-    """Return for every part whether its loss can matter in `mode`, whether it was caught, and what gave it away."""
+def controls(setup: Setup, mode: str, reference: Reference, *, bit_exact: bool) -> list[dict[str, Any]]:
+    """Return for every part whether its loss can matter in `mode`, whether it was caught, and what gave it away.
+
+    It counts as caught only if plain resumes were `bit_exact`.
+    """
     told = []
     for part in [*checkpoint.LOSABLE, EARLY]:
         matters, by = MODES[mode].scaler or part not in NEED_A_SCALER, []
         if matters:
             ended = _saved_early(setup, mode, reference) if part == EARLY else _without(setup, mode, part)
             by = ended.differs(reference)
-        told.append({"part": part, "matters": matters, "caught": bool(by), "by": by})
+        told.append({"part": part, "matters": matters, "caught": bit_exact and bool(by), "by": by})
     return told
 
 

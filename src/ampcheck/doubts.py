@@ -25,7 +25,7 @@ def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     found = [
         doubt
         for mode, summary in trained.items()
-        for doubt in (_spread(mode, steady), _first_step(mode, summary), _skips(mode, summary))
+        for doubt in (_spread(mode, steady), _first_step(mode, summary), _skips(mode, summary, evidence.trials))
     ]
     return [doubt for doubt in (*found, _small(trained)) if doubt]
 
@@ -47,13 +47,17 @@ def _first_step(mode: str, summary: Summary) -> str:
     return f"{mode}: the first step took {share * 100:.0f} % of the total; compare steady steps, or take more epochs."
 
 
-def _skips(mode: str, summary: Summary) -> str:
+def _skips(mode: str, summary: Summary, trials: pd.DataFrame) -> str:
     if not summary.skipped_steps or summary.optimizer_steps is None:
         return ""
     steps = summary.optimizer_steps + summary.skipped_steps
+    skipped = f"{mode}: the scaler skipped {summary.skipped_steps} of {steps} steps"
+    interval = next(scaler["growth_interval"] for scaler in trials.xs(mode)["scaler"] if scaler)
+    if summary.skipped_steps * interval <= steps:
+        return f"{skipped}, which is normal: it tries a larger scale every {interval} steps."
     if summary.skipped_steps / steps <= MANY_SKIPS:
-        return f"{mode}: the scaler skipped {summary.skipped_steps} of {steps} steps, as it does to find its scale."
-    return f"{mode}: the scaler skipped {summary.skipped_steps} of {steps} steps; the loss overflows in 16 bits."
+        return f"{skipped}, as it does to find its scale."
+    return f"{skipped}; the loss overflows in 16 bits."
 
 
 def _small(trained: dict[str, Summary]) -> str:

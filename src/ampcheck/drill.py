@@ -50,13 +50,15 @@ def examine(setup: Setup, modes: list[str]) -> dict[str, tuple[Reference, dict[s
     found = {}
     for mode in modes:
         reference = record(setup, mode)
+        stopped = stops.every_stop(setup, mode, reference)
+        bit_exact = all(stop["bit_exact"] for stop in stopped)
         result = {
             "mode": mode,
             "steps": STEPS,
-            "stops": stops.every_stop(setup, mode, reference),
+            "stops": stopped,
             "named": stops.named_stops(reference),
             "same_save_points": stops.same_save_points(reference),
-            "controls": controls(setup, mode, reference),
+            "controls": controls(setup, mode, reference, bit_exact=bit_exact),
             "other_growth_interval": stops.other_growth_interval(setup, mode, reference),
             "runaway": stops.runaway(setup, mode),
         }

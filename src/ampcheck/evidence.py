@@ -1,4 +1,4 @@
-"""What the trials and the resume checks left, read back. Loads no torch."""
+"""What the trials, the resume checks and the drill left, read back. Loads no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,8 @@ MEASURED += ["optimizer_steps", "skipped_steps"]
 class Evidence:
     """All that the stages before the report wrote, by the modes and repeats of params.yaml.
 
-    `trials` is indexed by (mode, repeat) and has the keys of MODE.json; `steps` has STEP_COLUMNS.
+    `trials` is indexed by (mode, repeat) and has the keys of MODE.json; `steps` has STEP_COLUMNS. `drill` has the
+    available modes only; `across` has a result for each ordered pair of them, `kills` one for each killed run.
     """
 
     params: Params
@@ -27,6 +28,9 @@ class Evidence:
     trials: pd.DataFrame
     steps: pd.DataFrame
     resume: dict[str, dict[str, Any]]
+    drill: dict[str, dict[str, Any]]
+    across: list[dict[str, Any]]
+    kills: list[dict[str, Any]]
 
 
 def read(params: Params, folder: Path) -> Evidence:
@@ -42,13 +46,19 @@ def read(params: Params, folder: Path) -> Evidence:
     trials = pd.DataFrame(results).set_index(["mode", "repeat"])
     trials[MEASURED] = trials[MEASURED].apply(pd.to_numeric)
     trials["net_peak_bytes"] = trials["peak_bytes"] - trials["data_bytes"]
+    modes = read_json(folder / "modes.json")
+    available = [mode for mode in params.train.modes if modes[mode]["available"]]
+    across, kills = (read_json(folder / "drill" / name) for name in ("across.json", "kills.json"))
     return Evidence(
         params=params,
         machine=read_json(folder / "machine.json"),
-        modes=read_json(folder / "modes.json"),
+        modes=modes,
         trials=trials,
         steps=pd.concat([_no_steps(), *steps], ignore_index=True),
         resume={mode: read_json(folder / "resume" / f"{mode}.json") for mode in params.train.modes},
+        drill={mode: read_json(folder / "drill" / f"{mode}.json") for mode in available},
+        across=[pair for pair in across if pair["from"] in available and pair["to"] in available],
+        kills=[kill for kill in kills["kills"] if kill["mode"] in available],
     )
 
 

@@ -1,5 +1,6 @@
 """What the evidence says is wrong. Loads no torch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ampcheck.evidence import Evidence
@@ -16,7 +17,7 @@ def findings(evidence: Evidence) -> list[str]:
         if summary.reproducible is False:
             found.append(f"{mode}: not reproducible: its repeats ended with different bits")
         found += [f"{mode}: {line}" for line in _resume_findings(mode, evidence.resume[mode])]
-    return found
+    return [*found, *(f"drill, {line}" for line in _drill_findings(evidence))]
 
 
 def _could_be_trained(evidence: Evidence, mode: str) -> bool:
@@ -47,3 +48,54 @@ def differences(result: dict[str, Any]) -> str:
         values = f"{loss['straight']} straight, {loss['resumed']} resumed"
         said.append(f"first different loss at step {loss['step']}: {values}")
     return "; ".join(said)
+
+
+def inexact(result: Mapping[str, Any]) -> list[str]:
+    """Say which of a mode's stops in the drill did not resume to the same bits, in one process or in a new one."""
+    said = []
+    if broken := [stop for stop in result["stops"] if not stop["bit_exact"]]:
+        first = differences(broken[0]) or "; ".join(broken[0]["told"])
+        count = f"{len(broken)} of {len(result['stops'])} stops are not bit-exact"
+        said.append(f"{count}, first stop {broken[0]['stop']}: {first}")
+    return said + [
+        f"resumed in a new process from stop {resumed['stop']}, other bits: {', '.join(resumed['differing'])}"
+        for resumed in result["in_new_processes"]
+        if resumed["differing"]
+    ]
+
+
+def missed(result: Mapping[str, Any]) -> list[str]:
+    """Name the faults that the drill planted in a mode, and that nothing gave away."""
+    return [control["part"] for control in result["controls"] if control["matters"] and not control["caught"]]
+
+
+def _drill_findings(evidence: Evidence) -> list[str]:
+    found = [f"{mode}: {line}" for mode, result in evidence.drill.items() for line in _mode_findings(result)]
+    for pair in evidence.across:
+        name, leaves = f"{pair['from']} to {pair['to']}", pair["differing"]
+        if leaves:
+            found.append(f"{name}: {len(leaves)} leaves did not come over by the rule, first {leaves[0]}")
+        if not pair["next_loss_finite"]:
+            found.append(f"{name}: the next loss is not finite")
+    for kill in evidence.kills:
+        if leaves := kill["differing"]:
+            begun = f"went on from step {kill['resumed_from']}"
+            found.append(f"{kill['mode']}: a killed run that {begun} ended with other bits, first {leaves[0]}")
+    return found
+
+
+def _mode_findings(result: Mapping[str, Any]) -> list[str]:
+    found = inexact(result) + [f"a planted fault was not caught: {part}" for part in missed(result)]
+    if not result["same_save_points"]:
+        found.append("the state at the start of a step is not that at the end of the one before")
+    if interval := result["other_growth_interval"]:
+        if interval["differing"]:
+            found.append(f"under another growth_interval a resume has other bits: {', '.join(interval['differing'])}")
+        if not interval["told"]:
+            found.append("a resume under another growth_interval does not tell that the checkpoint's is kept")
+    if runaway := result["runaway"]:
+        if runaway["told"] is None:
+            found.append(f"a run that only skips was not stopped in {runaway['stopped_at']} steps")
+        if runaway["differing"]:
+            found.append(f"a run that only skips changed its weights, first {runaway['differing'][0]}")
+    return found

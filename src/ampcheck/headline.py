@@ -1,24 +1,25 @@
 """What a person repeats to a colleague: which mode to use here, what it gains and costs, is resume safe. No torch."""
 
 from ampcheck.evidence import Evidence
-from ampcheck.findings import differences
+from ampcheck.findings import differences, inexact, missed
 from ampcheck.precision import MODES
 from ampcheck.summary import Summary
 
 
 def headline(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    """Return sentences: the decision, how each mode compares, what could not be trained, and resume."""
+    """Return sentences: the decision, how each mode compares, what could not be trained, resume, and the drill."""
     baseline = evidence.params.train.modes[0]
     if not summed[baseline].trained:
         nothing = f"The baseline {baseline} was not trained ({summed[baseline].why}): there is nothing to compare with."
-        return [nothing, *_resume(evidence)]
+        return [nothing, *_resume(evidence), *_drill(evidence)]
     compared = sorted((mode for mode in summed if summed[mode].speedup), key=lambda mode: -(summed[mode].speedup or 0))
     return [
         *_no_amp(evidence, summed),
-        *_decision(compared, baseline, summed),
+        *_decision(compared, evidence, summed),
         *[_compared(mode, baseline, summed[mode], evidence.params.report.band) for mode in compared],
         *_reproducible(summed),
         *_resume(evidence),
+        *_drill(evidence),
     ]
 
 
@@ -34,10 +35,12 @@ def _no_amp(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     return [f"No mixed-precision mode could be trained here ({reasons}). {what_it_means}: {way_out}."]
 
 
-def _decision(compared: list[str], baseline: str, summed: dict[str, Summary]) -> list[str]:
+def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     """Name the mode to use: the fastest whose whole interval is beyond the band; the baseline if none can be."""
+    baseline = evidence.params.train.modes[0]
     faster = [mode for mode in compared if summed[mode].verdict == "faster"]
-    safe = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
+    repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
+    safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
     if safe:
         return [f"Use {safe[0]} here."]
     if faster:
@@ -92,6 +95,25 @@ def _resume(evidence: Evidence) -> list[str]:
         if result["bit_exact"] is False:
             said.append(f"Resume is NOT bit-exact in {mode}: {differences(result)}.")
     return said
+
+
+def _drill(evidence: Evidence) -> list[str]:
+    """Say in one sentence what the drill showed; nothing where no mode is available."""
+    faults = {mode: "; ".join(inexact(result)) for mode, result in evidence.drill.items()}
+    exact = [mode for mode in faults if not faults[mode]]
+    unnoticed = {mode: missed(result) for mode, result in evidence.drill.items()}
+    said = []
+    if exact:
+        stops = len(evidence.drill[exact[0]]["stops"])
+        said.append(f"resume was bit-exact at each of {stops} stops in {', '.join(exact)}")
+    if exact and not any(unnoticed[mode] for mode in exact):
+        said.append("every lost part of the state was noticed there")
+    said += [f"resume was NOT bit-exact in {mode} ({fault})" for mode, fault in faults.items() if fault]
+    said += [f"NOT noticed in {mode}: a fault in {', '.join(parts)}" for mode, parts in unnoticed.items() if parts]
+    if evidence.kills:
+        same = sum(not kill["differing"] for kill in evidence.kills)
+        said.append(f"{same} of {len(evidence.kills)} killed runs ended with the same bits")
+    return [f"In the drill {'; '.join(said)}."] if said else []
 
 
 def _times(ratio: float) -> str:

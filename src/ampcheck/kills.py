@@ -22,7 +22,7 @@ def survive(setup: Setup, ends: dict[str, Leaves], kills: int) -> dict[str, Any]
     moments = random.Random(setup.params.seed)
     modes = list(ends)
     told: list[dict[str, Any]] = []
-    while len(told) < kills:
+    while modes and len(told) < kills:
         mode = modes[len(told) % len(modes)]
         killed = _kill(setup, mode, moments.randrange(2 * STEPS))
         if killed is not None:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from ampcheck import evidence as evidence_module
 from ampcheck import figures
 from ampcheck.doubts import doubts
+from ampcheck.drill_tables import drill_tables
 from ampcheck.evidence import Evidence
 from ampcheck.files import write_json, write_text
 from ampcheck.findings import differences, findings
@@ -52,6 +53,7 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "memory": _memory(evidence),
         "resume": list(evidence.resume.values()),
         "differences": {mode: differences(result) for mode, result in evidence.resume.items()},
+        "drill": drill_tables(evidence),
         "dtypes": _dtypes(evidence),
         "machine": evidence.machine,
         "params": _flat(evidence.params.model_dump()),

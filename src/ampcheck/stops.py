@@ -18,8 +18,8 @@ def every_stop(setup: Setup, mode: str, reference: Reference) -> list[dict[str, 
         losses = train(run, batches, step + 1).losses.tolist()
         differing = identity.differing(reference.leaves[step + 1], identity.leaves(state.get(run)))
         loss = identity.first_different_loss(reference.losses[step : step + 1], losses, step)
-        exact = not differing and loss is None and not notes
-        told.append({"stop": step, "bit_exact": exact, "differing": differing, "first_different_loss": loss})
+        result = {"stop": step, "told": notes, "differing": differing, "first_different_loss": loss}
+        told.append(result | {"bit_exact": not (notes or differing or loss)})
     return told
 
 
