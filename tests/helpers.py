@@ -89,7 +89,35 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
             (folder / "train" / str(repeat)).mkdir(parents=True, exist_ok=True)
             write_trial(trial, folder / "train" / str(repeat))
         write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))
+        write_json(folder / "rehearse" / f"{mode}.json", rehearsal_result(mode, available=mode in seconds))
+        write_json(folder / "infer" / f"{mode}.json", inference_result(mode, available=mode in seconds))
     write_drill(folder / "drill", [mode for mode in given.train.modes if mode in seconds])
+
+
+def rehearsal_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return what an untimed step shows where all is well."""
+    return {
+        "mode": mode,
+        "why": "" if available else "not here",
+        "dtypes": {"Linear": MODES[mode].dtype} if available else {},
+        "losses": ["float32"] if available else [],
+        "stayed_float32": [],
+    }
+
+
+def inference_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return what the forward pass alone gave."""
+    figures = {
+        "batch_seconds": 0.002,
+        "samples_per_second": 4000.0,
+        "first_batch_bytes": 2**20,
+        "growth_bytes": 0,
+        "largest_difference": 0.02,
+        "median_difference": 0.003,
+        "equal_argmax": 0.99,
+    }
+    why = "" if available else "not here"
+    return {"mode": mode, "why": why} | (figures if available else dict.fromkeys(figures))
 
 
 def resume_result(mode: str, *, available: bool = True) -> dict[str, Any]:
@@ -108,7 +136,6 @@ def resume_result(mode: str, *, available: bool = True) -> dict[str, Any]:
         "scaler_at_stop": scaler,
         "scaler_at_end": {"straight": scaler, "resumed": scaler},
         "controls": [caught] if MODES[mode].scaler and available else [],
-        "dtypes": {"Linear": MODES[mode].dtype, "loss": "float32"} if available else {},
     }
 
 

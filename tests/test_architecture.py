@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ampcheck import params
+from ampcheck import params, workloads
 from ampcheck.precision import MODES
 from tests.helpers import ROOT
 
@@ -133,16 +133,23 @@ def test_the_committed_parameters_are_the_recipes_own(raw: dict[str, Any]) -> No
     recipe = {"batch_size": 512, "in_size": 4096, "out_size": 4096, "num_layers": 3}
 
     assert params.errors(raw) == {}
-    assert raw["sizes"] == recipe == params.read(ROOT / "sizes.yaml")["recipe"]
+    assert params.read(ROOT / "sizes.yaml")["recipe"] == {"workload": raw["workload"]} | raw["sizes"]
+    assert raw["sizes"] == recipe
     assert (raw["data"]["num_batches"], raw["train"]["epochs"], raw["train"]["lr"]) == (50, 3, 0.001)
 
 
-def test_every_named_size_has_all_keys(raw: dict[str, Any]) -> None:
-    """An entry of sizes.yaml leaves nothing of the one before behind."""
+def test_every_named_size_is_one_of_its_workload() -> None:
+    """An entry of sizes.yaml names a workload and all that it takes; every workload of ours has one."""
     named = params.read(ROOT / "sizes.yaml")
+    built = {sizes.pop("workload") for sizes in named.values() if workloads.load(sizes["workload"], _rest(sizes))}
+    ours = {f"ampcheck.workloads.{name}:build" for name in ("mlp", "convnet", "transformer", "gan")}
 
-    assert {name: set(sizes) for name, sizes in named.items()} == {name: set(raw["sizes"]) for name in named}
+    assert built == ours
     assert {"laptop", "recipe", "small_batch", "odd_batch", "odd_width"} <= set(named)
+
+
+def _rest(sizes: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in sizes.items() if key != "workload"}
 
 
 def test_the_code_stays_small() -> None:

@@ -13,7 +13,7 @@ from ampcheck.findings import findings
 from ampcheck.headline import headline
 from ampcheck.schema import Params
 from ampcheck.summary import summaries
-from tests.helpers import ROOT, resume_result, write_results
+from tests.helpers import ROOT, inference_result, rehearsal_result, resume_result, write_results
 
 FP32, FP16, BF16 = "fp32", "amp-fp16", "amp-bf16"
 MODES_OF_A_CPU = [FP32, "tf32", FP16, BF16]
@@ -195,8 +195,8 @@ def test_autocast_without_effect_is_a_finding(raw: dict[str, Any], tmp_path: Pat
     """A mode whose modules all gave float32 did not run in its type."""
     params = given(raw)
     write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
-    silent = resume_result(BF16) | {"dtypes": {"Linear": "float32", "loss": "float32"}}
-    write_json(tmp_path / "results/resume" / f"{BF16}.json", silent)
+    silent = rehearsal_result(BF16) | {"dtypes": {"Linear": "float32"}}
+    write_json(tmp_path / "results/rehearse" / f"{BF16}.json", silent)
 
     assert findings(evidence.read(params, tmp_path / "results")) == [
         "amp-bf16: autocast had no effect: no module's output is bfloat16"
@@ -339,4 +339,31 @@ def test_the_dtypes_are_a_readable_list(raw: dict[str, Any], tmp_path: Path) -> 
     params = given(raw)
     write_results(tmp_path / "results", params, {FP32: [2.0] * 3})
 
-    assert "| `fp32` | Linear: float32; loss: float32 |" in written(params, tmp_path)
+    kinds = rehearsal_result(FP32) | {"dtypes": {"Linear": "float32", "ReLU": "float32"}, "losses": ["float32"] * 2}
+    write_json(tmp_path / "results/rehearse" / f"{FP32}.json", kinds)
+
+    assert "| `fp32` | Linear: float32; ReLU: float32 | float32, float32 |" in written(params, tmp_path)
+
+
+def test_modules_that_stayed_in_float32_are_named(raw: dict[str, Any], tmp_path: Path) -> None:
+    """The report says which, and what keeps them there; of modes without such modules it says nothing."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    island = rehearsal_result(BF16) | {"stayed_float32": ["net.head", "net.tail"]}
+    write_json(tmp_path / "results/rehearse" / f"{BF16}.json", island)
+    text = written(params, tmp_path)
+
+    assert "`amp-bf16`: net.head, net.tail gave float32, although autocast can run them in 16 bits" in text
+    assert "`fp32`: " not in text.partition("## What ran in which type")[2].partition("##")[0]
+
+
+def test_inference_has_a_table_of_its_own(raw: dict[str, Any], tmp_path: Path) -> None:
+    """With its figures, n/a for what was not measured, and the reason where nothing was."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, BF16: [1.0] * 3})
+    write_json(tmp_path / "results/infer" / f"{FP32}.json", inference_result(FP32) | {"equal_argmax": None})
+    text = written(params, tmp_path).partition("## Inference")[2].partition("##")[0]
+
+    assert "| `fp32` | 2.00 ms | 4000 | 1.00 MiB | 0 B | 0.0200 | 0.00300 | n/a |" in text
+    assert "| `amp-bf16` | 2.00 ms | 4000 | 1.00 MiB | 0 B | 0.0200 | 0.00300 | 99 % |" in text
+    assert "| `tf32` | not measured: not here | | | | | | |" in text

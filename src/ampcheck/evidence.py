@@ -27,6 +27,8 @@ class Evidence:
     modes: dict[str, dict[str, Any]]
     trials: pd.DataFrame
     steps: pd.DataFrame
+    rehearse: dict[str, dict[str, Any]]
+    infer: dict[str, dict[str, Any]]
     resume: dict[str, dict[str, Any]]
     drill: dict[str, dict[str, Any]]
     across: list[dict[str, Any]]
@@ -55,11 +57,17 @@ def read(params: Params, folder: Path) -> Evidence:
         modes=modes,
         trials=trials,
         steps=pd.concat([_no_steps(), *steps], ignore_index=True),
-        resume={mode: read_json(folder / "resume" / f"{mode}.json") for mode in params.train.modes},
-        drill={mode: read_json(folder / "drill" / f"{mode}.json") for mode in available},
+        rehearse=_by_mode(folder / "rehearse", params.train.modes),
+        infer=_by_mode(folder / "infer", params.train.modes),
+        resume=_by_mode(folder / "resume", params.train.modes),
+        drill=_by_mode(folder / "drill", available),
         across=[pair for pair in across if pair["from"] in available and pair["to"] in available],
         kills=[kill for kill in kills["kills"] if kill["mode"] in available],
     )
+
+
+def _by_mode(folder: Path, modes: list[str]) -> dict[str, dict[str, Any]]:
+    return {mode: read_json(folder / f"{mode}.json") for mode in modes}
 
 
 def _no_steps() -> pd.DataFrame:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ampcheck.evidence import Evidence
-from ampcheck.precision import MODES
+from ampcheck.precision import MODES, Mode
 from ampcheck.summary import summaries
 
 
@@ -16,7 +16,9 @@ def findings(evidence: Evidence) -> list[str]:
             found.append(f"{mode}: not trained: {summary.why}")
         if summary.reproducible is False:
             found.append(f"{mode}: not reproducible: its repeats ended with different bits")
-        found += [f"{mode}: {line}" for line in _resume_findings(mode, evidence.resume[mode])]
+        if not _autocast_showed(MODES[mode], evidence.rehearse[mode]):
+            found.append(f"{mode}: autocast had no effect: no module's output is {MODES[mode].dtype}")
+        found += [f"{mode}: {line}" for line in _resume_findings(evidence.resume[mode])]
     return [*found, *(f"drill, {line}" for line in _drill_findings(evidence))]
 
 
@@ -25,7 +27,7 @@ def _could_be_trained(evidence: Evidence, mode: str) -> bool:
     return bool(entry["available"] and (evidence.params.train.emulated or not entry["emulated"]))
 
 
-def _resume_findings(mode: str, result: dict[str, Any]) -> list[str]:
+def _resume_findings(result: dict[str, Any]) -> list[str]:
     if not result["available"]:
         return []
     if result["bit_exact"] is None:
@@ -33,10 +35,12 @@ def _resume_findings(mode: str, result: dict[str, Any]) -> list[str]:
     found = [] if result["bit_exact"] else [f"resume is not bit-exact: {differences(result)}"]
     missed = [control["part"] for control in result["controls"] if not control["caught"]]
     found += [f"a resume without its {part} was not caught" for part in missed]
-    dtypes = [dtypes for kind, dtypes in result["dtypes"].items() if kind != "loss"]
-    if MODES[mode].autocast and dtypes and not any(MODES[mode].dtype in kinds for kinds in dtypes):
-        found.append(f"autocast had no effect: no module's output is {MODES[mode].dtype}")
     return found
+
+
+def _autocast_showed(mode: Mode, rehearsal: dict[str, Any]) -> bool:
+    dtypes = rehearsal["dtypes"].values()
+    return not (mode.autocast and dtypes) or any(mode.dtype in kinds for kinds in dtypes)
 
 
 def differences(result: dict[str, Any]) -> str:

@@ -29,6 +29,7 @@ class Inference:
     mode: str
     why: str = ""
     batch_seconds: float | None = None  # the median of a pass in which each batch has been seen before
+    samples_per_second: float | None = None
     first_batch_bytes: int | None = None
     growth_bytes: int | None = None  # the most that any later batch left beyond it
     largest_difference: float | None = None
@@ -73,6 +74,7 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str) -> Inferenc
     return Inference(
         mode=mode,
         batch_seconds=median(seconds),
+        samples_per_second=params.sizes["batch_size"] / median(seconds),
         first_batch_bytes=held[0],
         growth_bytes=max(held) - held[0],
         largest_difference=largest,

@@ -54,7 +54,9 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "resume": list(evidence.resume.values()),
         "differences": {mode: differences(result) for mode, result in evidence.resume.items()},
         "drill": drill_tables(evidence),
-        "dtypes": _dtypes(evidence),
+        "rehearse": [result for result in evidence.rehearse.values() if result["dtypes"]],
+        "infer": list(evidence.infer.values()),
+        "batch_size": evidence.params.sizes["batch_size"],
         "machine": evidence.machine,
         "params": _flat(evidence.params.model_dump()),
         "num_repeats": len(evidence.params.train.repeats),
@@ -112,8 +114,8 @@ def _scaled(value: float, units: dict[str, float]) -> str:
 
 
 def _figures(value: float) -> str:
-    """Three significant figures, or all digits before the point."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}"
+    """Three significant figures, or all digits before the point; 0 is no measurement's rounding."""
+    return f"{value:.0f}" if abs(value) >= 100 or not value else f"{value:#.3g}"
 
 
 FILTERS = {
@@ -130,11 +132,6 @@ FILTERS = {
 def _memory(evidence: Evidence) -> list[str]:
     """Which kinds of peak the trials measured."""
     return sorted({str(kind) for kind in evidence.trials["memory"].dropna()})
-
-
-def _dtypes(evidence: Evidence) -> dict[str, list[str]]:
-    seen = {mode: result["dtypes"] for mode, result in evidence.resume.items() if result.get("dtypes")}
-    return {mode: [f"{kind}: {dtype}" for kind, dtype in kinds.items()] for mode, kinds in seen.items()}
 
 
 def _flat(node: Any, name: str = "") -> dict[str, Any]:  # noqa: ANN401 - a tree of parameters
