@@ -102,6 +102,7 @@ def rehearsal_result(mode: str, *, available: bool = True) -> dict[str, Any]:
         "dtypes": {"Linear": MODES[mode].dtype} if available else {},
         "losses": ["float32"] if available else [],
         "stayed_float32": [],
+        "waits": [],
     }
 
 

@@ -27,7 +27,17 @@ def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
         for mode, summary in trained.items()
         for doubt in (_spread(mode, steady), _first_step(mode, summary), _skips(mode, summary, evidence.trials))
     ]
-    return [doubt for doubt in (*found, _small(trained)) if doubt]
+    waits = [_waits(mode, evidence.rehearse[mode]["waits"]) for mode in trained]
+    return [doubt for doubt in (*found, *waits, _small(trained)) if doubt]
+
+
+def _waits(mode: str, optimizers: list[str]) -> str:
+    if not optimizers:
+        return ""
+    return (
+        f"{mode}: a scheduler waits for the device at every step (of {', '.join(optimizers)}): its optimizer is fused, "
+        "so only the device knows of a skip; without fused=True this wait is the scaler's own."
+    )
 
 
 def _spread(mode: str, steady: pd.Series[float]) -> str:

@@ -28,7 +28,8 @@ class Rehearsal:
     """What one step showed of a mode: floating dtypes by torch's names, such as "bfloat16".
 
     `dtypes` maps each kind of module to those of its outputs; `losses` has that of each loss; `stayed_float32` names
-    modules that autocast could have run in 16 bits, but that gave float32.
+    modules that autocast could have run in 16 bits, but that gave float32; `waits` names the optimizers whose scheduler
+    waits for the device at every step.
     """
 
     mode: str
@@ -36,6 +37,7 @@ class Rehearsal:
     dtypes: dict[str, str] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     stayed_float32: list[str] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
 
 
 def rehearse(params: Params, machine: Mapping[str, Any], mode: str, available: Mapping[str, Any]) -> Rehearsal:
@@ -88,6 +90,7 @@ def observe(run: Run, batch: Batch) -> Rehearsal:
             f"leave {run.mode.name} out of train.modes"
         )
     found.dtypes = {kind: ", ".join(sorted(dtypes)) for kind, dtypes in seen.items()}
+    found.waits = schedulers.that_wait(run)
     found.stayed_float32 = list(dict.fromkeys(found.stayed_float32)) if run.mode.autocast else []
     return found
 
