@@ -85,10 +85,10 @@ def test_nothing_in_the_library_imports_stages_or_a_particular_workload() -> Non
 
 
 def test_training_knows_only_precision_and_workloads() -> None:
-    """The loop does not know where its run or its batches come from."""
-    names = {path.stem for path in imported(ROOT / "src/ampcheck/training.py")}
+    """The loop, and what it is made of, does not know where its run or its batches come from."""
+    names = {path.stem for path in used(ROOT / "src/ampcheck/training.py")}
 
-    assert names == {"precision", "__init__"}
+    assert names == {"training", "refusals", "runaway", "schedulers", "precision", "__init__"}
 
 
 def test_only_precision_names_a_mode() -> None:

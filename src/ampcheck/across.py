@@ -25,7 +25,7 @@ def _pair(setup: Setup, saved_mode: str, mode: str) -> dict[str, Any]:
     scaler = saved["scaler"] if rule == "restored" else run.scaler.state_dict()
     told = checkpoint.load(run, path)
     differing = identity.differing(identity.leaves(saved | {"scaler": scaler}), identity.leaves(state.get(run)))
-    [loss] = train(run, setup.batches(), STOP + 1).losses.tolist()
+    [loss] = train(run, setup.batches(), run.step + 1).losses.tolist()
     return {
         "from": saved_mode,
         "to": mode,

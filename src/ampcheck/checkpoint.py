@@ -67,7 +67,8 @@ def load_without(part: str, run: Run, path: Path) -> None:
     saved, fresh = read(path).state, state.get(run)
     if part == "buffers":
         for name, module in run.modules.items():
-            saved["modules"][name] |= {key: fresh["modules"][name][key] for key, _ in module.named_buffers()}
+            buffers = dict(module.named_buffers())
+            saved["modules"][name] |= {key: leaf for key, leaf in fresh["modules"][name].items() if key in buffers}
     elif part == "growth tracker":
         saved["scaler"]["_growth_tracker"] = fresh["scaler"]["_growth_tracker"]
     else:

@@ -13,6 +13,7 @@ import torch
 from ampcheck import training, workloads
 from ampcheck.precision import MODES
 from ampcheck.processes import KilledError, Progress, in_child
+from ampcheck.runaway import RunawayError
 from ampcheck.schema import Params
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ def prepare(*, seed: int, threads: int, deterministic: bool) -> None:
 def _guarded(function: Callable[[Progress], T], progress: Progress) -> T | Failure:
     try:
         return function(progress)
-    except training.RunawayError as error:
+    except RunawayError as error:
         return Failure(str(error))
     except (MemoryError, RuntimeError) as error:
         first_line = str(error).partition("\n")[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ampcheck import checkpoint, data, identity, state
+from ampcheck import checkpoint, data, identity, state, workloads
 from ampcheck.identity import Leaves
 from ampcheck.launch import fresh_run
 from ampcheck.precision import MODES
@@ -76,9 +76,9 @@ class Setup:
 
     def make_data(self) -> None:
         """Write the data file."""
-        run = self.run("fp32")
+        workload = workloads.load(WORKLOAD, self.sizes)
         path = self.folder / "data.safetensors"
-        data.make(path, run.workload, seed=self.params.seed, num_batches=STEPS, batch_size=self.sizes["batch_size"])
+        data.make(path, workload, seed=self.params.seed, num_batches=STEPS, batch_size=self.sizes["batch_size"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from typing import Any
 from ampcheck import identity, state
 from ampcheck.precision import MODES
 from ampcheck.reference import STEPS, STOP, Ending, Reference, Setup, ending
-from ampcheck.training import SKIPS_IN_A_ROW, Run, RunawayError, train
+from ampcheck.runaway import SKIPS_IN_A_ROW, RunawayError
+from ampcheck.training import Run, train
 
 ENDLESS = 10 * SKIPS_IN_A_ROW
 
@@ -15,7 +16,7 @@ def every_stop(setup: Setup, mode: str, reference: Reference) -> list[dict[str, 
     batches, told = setup.batches(), []
     for step in range(STEPS):
         run, notes = setup.loaded(mode, setup.checkpoint(mode, step))
-        losses = train(run, batches, step + 1).losses.tolist()
+        losses = train(run, batches, run.step + 1).losses.tolist()
         differing = identity.differing(reference.leaves[step + 1], identity.leaves(state.get(run)))
         loss = identity.first_different_loss(reference.losses[step : step + 1], losses, step)
         result = {"stop": step, "told": notes, "differing": differing, "first_different_loss": loss}

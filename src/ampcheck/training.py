@@ -7,22 +7,17 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import pairwise
 
 import torch
 from torch.amp.grad_scaler import GradScaler
-from torch.optim.lr_scheduler import LRScheduler
 
 from ampcheck.precision import Mode
+from ampcheck.refusals import refuse
+from ampcheck.runaway import SKIPS_IN_A_ROW, stop_a_runaway
+from ampcheck.schedulers import attach
 from ampcheck.workloads import Batch, Modules, Optimizers, Schedulers, Workload
-
-# A scale of 65536 survives 143 skips; below 2^-127 even a finite step would write inf or nan into the weights.
-SKIPS_IN_A_ROW = 50
-
-
-class RunawayError(RuntimeError):
-    """A run that only skips: it will not recover by itself."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,16 +61,15 @@ def start(
 ) -> Run:
     """Build a fresh run at step 0 from the current seeds; `scaler` holds keywords of its one GradScaler.
 
-    Sets the process's float32 precision to the mode's. ValueError if the scaler disables itself, if one optimizer is
-    listed twice, or if a scheduler does not bear its optimizer's name.
+    Sets the process's float32 precision to the mode's. ValueError if the scaler disables itself, or if the workload
+    brings what the loop can't train.
     """
     torch.backends.fp32_precision = mode.fp32_precision  # type: ignore[attr-defined] # its module hides it
     modules = {name: module.to(device) for name, module in workload.modules().items()}
     optimizers = workload.optimizers(modules, lr)
-    if len({id(optimizer) for optimizer in optimizers.values()}) < len(optimizers):
-        raise ValueError(
-            "workload: one optimizer is listed twice; each may step once between two updates of the scaler"
-        )
+    schedulers = workload.schedulers(optimizers)
+    refuse(mode, modules, optimizers, schedulers)
+    attach(schedulers, optimizers)
     grad_scaler = GradScaler(device.type, enabled=mode.scaler, **(scaler or {}))  # type: ignore[arg-type]
     if grad_scaler.is_enabled() != mode.scaler:
         raise ValueError(f"device: GradScaler disables itself on {device}; choose a mode without a scaler")
@@ -86,7 +80,7 @@ def start(
         workload=workload,
         modules=modules,
         optimizers=optimizers,
-        schedulers=_attached(workload.schedulers(optimizers), optimizers),
+        schedulers=schedulers,
         scaler=grad_scaler,
         set_to_none=zero_grad == "set_to_none",
         overflow_at=overflow_at,
@@ -108,7 +102,7 @@ def train(run: Run, batches: list[Batch], until: int, lap: Callable[[], None] = 
         scale.copy_(run.scaler.scale(scale))  # of 1.0: the scale itself, without a synchronisation
         lap()
         if run.scaler.is_enabled() and taken % SKIPS_IN_A_ROW == 0:
-            _stop_a_runaway(scales[taken - SKIPS_IN_A_ROW : taken + 1], run)
+            stop_a_runaway(scales[taken - SKIPS_IN_A_ROW : taken + 1], run.step)
     return History(losses[1:], scales)
 
 
@@ -142,30 +136,3 @@ def skipped_steps(scales: list[float]) -> int:
 def scaler_numbers(run: Run) -> dict[str, float]:
     """Return the scaler's five numbers, or {} without one."""
     return {key.removeprefix("_"): value for key, value in run.scaler.state_dict().items()}
-
-
-def _attached(schedulers: Schedulers, optimizers: Optimizers) -> Schedulers:
-    """Have each scheduler advance behind its optimizer's `step`, which the scaler does not call on a skip."""
-    if strangers := sorted(set(schedulers) - set(optimizers)):
-        names = ", ".join(optimizers)
-        raise ValueError(f"workload: schedulers got {', '.join(strangers)}; each bears its optimizer's name: {names}")
-    for name, scheduler in schedulers.items():
-        optimizers[name].register_step_post_hook(partial(_advance, scheduler))
-    return schedulers
-
-
-def _advance(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *_: object) -> None:
-    found_inf = getattr(optimizer, "found_inf", None)
-    # A fused optimizer's `step` runs even on a skip: to know costs a synchronisation, where it has a scheduler.
-    if found_inf is None or not found_inf.item():
-        scheduler.step()
-
-
-def _stop_a_runaway(scales: torch.Tensor, run: Run) -> None:
-    if bool((scales.diff() < 0).all()):
-        raise RunawayError(
-            f"stopped at step {run.step}: the scaler skipped {SKIPS_IN_A_ROW} steps in a row, down to a scale of "
-            f"{scales[-1].item():.3g}; a loss or gradient is inf or nan whatever the scale, so look at the data, at "
-            "divisions, logarithms and exponentials in the network, and whether fp32 trains; the weights are as they "
-            "were before"
-        )

@@ -30,7 +30,8 @@ def build(batch_size: int, width: int, optimizer: str, keywords: Mapping[str, An
         }
 
     def losses(modules: Modules, batch: Batch) -> list[torch.Tensor]:
-        noise = 0.5 + random.random() + float(np.random.random())  # noqa: NPY002 - the generators that users draw from
+        # The generators that users draw from; of two normal draws that they make at once, both keep one for later.
+        noise = 1 + 0.1 * (random.gauss() + float(np.random.standard_normal()))  # noqa: NPY002
         return [nn.functional.mse_loss(modules["net"](batch["input"]), batch["target"]) * noise]
 
     def optimizers(modules: Modules, lr: float) -> Optimizers:

@@ -1,0 +1,21 @@
+"""Learning rate schedulers advance with their optimizers' real steps."""
+
+from functools import partial
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from ampcheck.workloads import Optimizers, Schedulers
+
+
+def attach(schedulers: Schedulers, optimizers: Optimizers) -> None:
+    """Have each scheduler advance behind its optimizer's `step`, which the scaler does not call on a skip."""
+    for name, scheduler in schedulers.items():
+        optimizers[name].register_step_post_hook(partial(_advance, scheduler))
+
+
+def _advance(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    found_inf = getattr(optimizer, "found_inf", None)
+    # A fused optimizer's `step` runs even on a skip: to know costs a synchronisation, where it has a scheduler.
+    if found_inf is None or not found_inf.item():
+        scheduler.step()
