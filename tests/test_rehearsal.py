@@ -94,3 +94,19 @@ def test_the_time_of_a_step_is_that_of_a_step(mlp: Workload, batches: list[Batch
 
     assert step_seconds(run, batches[0]) > 0
     assert run.step == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "fused", "waits"), [("amp-fp16", True, ["all"]), ("amp-fp16", False, []), ("fp32", True, [])]
+)
+def test_a_scheduler_that_waits_for_the_device_is_named(
+    mlp: Workload, batches: list[Batch], mode: str, fused: bool, waits: list[str]
+) -> None:
+    """Only a fused optimizer's, and only under a scaler: the others know of a skip by not being called."""
+    scheduled = replace(
+        mlp,
+        optimizers=lambda modules, lr: {"all": torch.optim.AdamW(modules["net"].parameters(), lr=lr, fused=fused)},
+        schedulers=lambda optimizers: {"all": torch.optim.lr_scheduler.StepLR(optimizers["all"], 1)},
+    )
+
+    assert observe(fresh(scheduled, mode), batches[0]).waits == waits

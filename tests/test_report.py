@@ -367,3 +367,12 @@ def test_inference_has_a_table_of_its_own(raw: dict[str, Any], tmp_path: Path) -
     assert "| `fp32` | 2.00 ms | 4000 | 1.00 MiB | 0 B | 0.0200 | 0.00300 | n/a |" in text
     assert "| `amp-bf16` | 2.00 ms | 4000 | 1.00 MiB | 0 B | 0.0200 | 0.00300 | 99 % |" in text
     assert "| `tf32` | not measured: not here | | | | | | |" in text
+
+
+def test_a_scheduler_that_waits_for_the_device_is_a_doubt(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Where only the device knows of a skip, the report says that the timed steps hold a wait of our making."""
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3, FP16: [1.0] * 3})
+    write_json(tmp_path / "results/rehearse" / f"{FP16}.json", rehearsal_result(FP16) | {"waits": ["adamw"]})
+
+    assert "- amp-fp16: a scheduler waits for the device at every step (of adamw)" in written(params, tmp_path)

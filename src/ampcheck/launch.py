@@ -85,6 +85,11 @@ def _guarded(function: Callable[[Progress], T], progress: Progress) -> T | Failu
         first_line = str(error).partition("\n")[0]
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in first_line:
             return Failure(f"out of memory: {first_line}")
+        if "unsafe to autocast" in first_line:
+            raise ValueError(
+                "workload: binary cross entropy of probabilities is refused under autocast on CUDA; take the form of "
+                "logits: BCEWithLogitsLoss or binary_cross_entropy_with_logits, and leave the sigmoid out"
+            ) from error
         if "deterministic" in first_line:
             raise ValueError(f"deterministic: got true; the workload can't: {first_line}; set it to false") from error
         raise

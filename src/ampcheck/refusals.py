@@ -2,28 +2,65 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from ampcheck.precision import Mode
 from ampcheck.workloads import Modules, Optimizers, Schedulers
 
+T = TypeVar("T")
 HALF = (torch.float16, torch.bfloat16)
 
 
-def refuse(mode: Mode, modules: Modules, optimizers: Optimizers, schedulers: Schedulers) -> None:
-    """ValueError, a line a reason, if the loop can't train these in `mode`.
+def by_name(what: str, made: Any, kind: type[T], *, may_be_empty: bool = False) -> Mapping[str, T]:  # noqa: ANN401
+    """Return `made`, a mapping from names to objects of `kind`. ValueError, naming what came, if it is none."""
+    if not isinstance(made, Mapping):
+        raise ValueError(f"workload: {what} returned a {type(made).__name__}; it must return a dict, by name")
+    strangers = [f"{name!r}: {type(each).__name__}" for name, each in made.items() if not isinstance(each, kind)]
+    if strangers or not (made or may_be_empty):
+        came = ", ".join(strangers) or "an empty dict"
+        raise ValueError(f"workload: {what} returned {came}; it must return a dict of {kind.__name__} objects by name")
+    return made
 
-    Under a scaler no trained weight has 16 bits. No optimizer is listed twice, and a scheduler bears its optimizer's
-    name. The `step` of both needs no argument.
+
+def refuse(mode: Mode, device: torch.device, modules: Modules, optimizers: Optimizers, schedulers: Schedulers) -> None:
+    """ValueError, a line a reason, if the loop can't train these in `mode` on `device`.
+
+    All weights lie on the device, those that an optimizer trains in a module; under a scaler none of them has 16 bits.
+    No optimizer is listed twice, and a scheduler bears its optimizer's name. The `step` of both needs no argument.
     """
-    wrong = [*_twice(optimizers), *_strangers(optimizers, schedulers)]
+    wrong = [*_elsewhere(device, modules), *_homeless(modules, optimizers)]
+    wrong += [*_twice(optimizers), *_strangers(optimizers, schedulers)]
     wrong += _needy(optimizers, "SGD or Adam") + _needy(schedulers, "StepLR")
     if mode.scaler:
         wrong += _half(modules)
     if wrong:
         raise ValueError("\n".join(f"workload: {reason}" for reason in wrong))
+
+
+def _elsewhere(device: torch.device, modules: Modules) -> list[str]:
+    return [
+        f"{name}.{path} lies on {tensor.device}, not on {device}; leave devices to ampcheck, which moves the modules"
+        for name, module in modules.items()
+        for path, tensor in [*module.named_parameters(), *module.named_buffers()]
+        if tensor.device.type != device.type or device.index not in (None, tensor.device.index)
+    ]
+
+
+def _homeless(modules: Modules, optimizers: Optimizers) -> list[str]:
+    """What no module holds is in no checkpoint: its state would be lost at a stop."""
+    held = {id(parameter) for module in modules.values() for parameter in module.parameters()}
+    strays = {
+        name: sum(id(weight) not in held for group in optimizer.param_groups for weight in group["params"])
+        for name, optimizer in optimizers.items()
+    }
+    return [
+        f"optimizer {name} trains {count} parameters that no module holds, so that no checkpoint would have them; "
+        "make them a module's"
+        for name, count in strays.items()
+        if count
+    ]
 
 
 def _twice(optimizers: Optimizers) -> list[str]:

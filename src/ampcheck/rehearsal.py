@@ -14,6 +14,7 @@ from torch import nn
 from ampcheck import data
 from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, fresh_run
+from ampcheck.schedulers import that_wait
 from ampcheck.schema import Params
 from ampcheck.training import Run, train
 from ampcheck.workloads import Batch, Modules
@@ -90,7 +91,7 @@ def observe(run: Run, batch: Batch) -> Rehearsal:
             f"leave {run.mode.name} out of train.modes"
         )
     found.dtypes = {kind: ", ".join(sorted(dtypes)) for kind, dtypes in seen.items()}
-    found.waits = schedulers.that_wait(run)
+    found.waits = that_wait(run.schedulers, run.optimizers) if run.mode.scaler else []
     found.stayed_float32 = list(dict.fromkeys(found.stayed_float32)) if run.mode.autocast else []
     return found
 

@@ -14,6 +14,11 @@ def attach(schedulers: Schedulers, optimizers: Optimizers) -> None:
         optimizers[name].register_step_post_hook(partial(_advance, scheduler))
 
 
+def that_wait(schedulers: Schedulers, optimizers: Optimizers) -> list[str]:
+    """Name the fused optimizers with a scheduler: under a scaler, to know of a skip waits for the device."""
+    return [name for name in schedulers if getattr(optimizers[name], "_step_supports_amp_scaling", False)]
+
+
 def _advance(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, *_: object) -> None:
     found_inf = getattr(optimizer, "found_inf", None)
     # A fused optimizer's `step` runs even on a skip: to know costs a synchronisation, where it has a scheduler.

@@ -12,9 +12,10 @@ from itertools import pairwise
 
 import torch
 from torch.amp.grad_scaler import GradScaler
+from torch.optim.lr_scheduler import LRScheduler
 
 from ampcheck.precision import Mode
-from ampcheck.refusals import refuse
+from ampcheck.refusals import by_name, refuse
 from ampcheck.runaway import SKIPS_IN_A_ROW, stop_a_runaway
 from ampcheck.schedulers import attach
 from ampcheck.workloads import Batch, Modules, Optimizers, Schedulers, Workload
@@ -65,10 +66,11 @@ def start(
     brings what the loop can't train.
     """
     torch.backends.fp32_precision = mode.fp32_precision  # type: ignore[attr-defined] # its module hides it
-    modules = {name: module.to(device) for name, module in workload.modules().items()}
-    optimizers = workload.optimizers(modules, lr)
-    schedulers = workload.schedulers(optimizers)
-    refuse(mode, modules, optimizers, schedulers)
+    made = by_name("modules", workload.modules(), torch.nn.Module)
+    modules = {name: module.to(device) for name, module in made.items()}
+    optimizers = by_name("optimizers", workload.optimizers(modules, lr), torch.optim.Optimizer)
+    schedulers = by_name("schedulers", workload.schedulers(optimizers), LRScheduler, may_be_empty=True)
+    refuse(mode, device, modules, optimizers, schedulers)
     attach(schedulers, optimizers)
     grad_scaler = GradScaler(device.type, enabled=mode.scaler, **(scaler or {}))  # type: ignore[arg-type]
     if grad_scaler.is_enabled() != mode.scaler:
@@ -117,12 +119,17 @@ def train_step(run: Run, batch: Batch) -> torch.Tensor:
         losses = [loss * math.inf for loss in losses]
     torch.autograd.backward(run.scaler.scale(losses))  # one pass, since losses may share a graph
     for optimizer in run.optimizers.values():
-        run.scaler.step(optimizer)
+        if _has_gradients(optimizer):  # else no loss of this step used its parameters
+            run.scaler.step(optimizer)
     run.scaler.update()
     for optimizer in run.optimizers.values():
         optimizer.zero_grad(set_to_none=run.set_to_none)
     run.step += 1
     return reduce(operator.add, [loss.detach() for loss in losses])
+
+
+def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    return any(weight.grad is not None for group in optimizer.param_groups for weight in group["params"])
 
 
 def skipped_steps(scales: list[float]) -> int:
