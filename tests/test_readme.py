@@ -1,22 +1,33 @@
 """What the README says works as written."""
 
-import json
 import re
 from pathlib import Path
 
+import numpy as np
 from ruamel.yaml import YAML
 
 from ampcheck import params
+from ampcheck.files import read_json
 from tests.helpers import ROOT, edit_params, run_in
 
 README = (ROOT / "README.md").read_text()
 
 
-def block(language: str) -> str:
-    """Return the README's first block of code in `language`."""
-    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
-    assert found is not None
-    return found.group(1)
+def blocks(language: str) -> list[str]:
+    """Return the README's blocks of code in `language`, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def resumed(project: Path, workload: str, sizes: dict[str, int], until: str = "resume") -> dict[str, bool]:
+    """Run the pipeline on a workload beside params.yaml, up to a stage; return by mode whether resume was bit-exact."""
+    modes = ["fp32", "amp-bf16"]
+    edit_params(project, lambda raw: raw.update(workload=workload, sizes=sizes))
+    edit_params(project, lambda raw: raw["train"].update(repeats=[0], modes=modes))
+    run_in(project, "dvc", "config", "--local", "core.no_scm", "true")
+    ended = run_in(project, "dvc", "repro", until)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return {mode: read_json(project / f"results/resume/{mode}.json")["bit_exact"] for mode in modes}
 
 
 def test_ci_runs_the_readmes_own_commands() -> None:
@@ -36,16 +47,42 @@ def test_every_file_that_the_readme_names_is_there() -> None:
 
 def test_the_network_of_the_readme_runs_as_pasted(project: Path) -> None:
     """Its file beside params.yaml and its keys in it are all that is needed, up to a bit-exact resume."""
-    (project / "my_network.py").write_text(block("python"))
-    edit_params(project, lambda raw: raw.update(YAML(typ="safe").load(block("yaml"))))
-    edit_params(project, lambda raw: raw["train"].update(repeats=[0], modes=["fp32", "amp-bf16"]))
-    edit_params(project, lambda raw: raw["sizes"].update(batch_size=8, channels=4))
-    run_in(project, "dvc", "config", "--local", "core.no_scm", "true")
-    ended = run_in(project, "dvc", "repro")
-    metrics = json.loads((project / "reports/metrics.json").read_text())
+    (project / "my_network.py").write_text(blocks("python")[0])
+    keys = YAML(typ="safe").load(blocks("yaml")[0])
+    tiny = keys["sizes"] | {"batch_size": 8, "channels": 4}
 
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert {mode: row["resume_bit_exact"] for mode, row in metrics.items()} == {"fp32": True, "amp-bf16": True}
+    assert resumed(project, keys["workload"], tiny, "verify") == {"fp32": True, "amp-bf16": True}
+    assert all(read_json(project / f"results/infer/{mode}.json")["batch_seconds"] for mode in ("fp32", "amp-bf16"))
+    assert len(blocks("python")[0].splitlines()) <= 25
+
+
+def test_batches_may_come_from_the_users_files(project: Path) -> None:
+    """The README's example reads a file; when the file changes, DVC makes the data anew, since it is a dependency."""
+    (project / "my_data.py").write_text(blocks("python")[1])
+    images, labels = np.arange(40 * 12, dtype=np.uint8).reshape(40, 3, 4), np.arange(40) % 5
+    np.savez(project / "images.npz", images=images, labels=labels)
+    pipeline = project / "dvc.yaml"
+    of_data = "    - results/workload.json\n    - src/ampcheck/data.py\n"
+    pipeline.write_text(pipeline.read_text().replace(of_data, f"    - images.npz\n{of_data}", 1))
+    exact = resumed(project, "my_data:build", {"batch_size": 8, "num_classes": 5})
+    before = (project / "data/fixed.safetensors").read_bytes()
+    np.savez(project / "images.npz", images=images[::-1], labels=labels)
+    ended = run_in(project, "dvc", "repro", "data")
+
+    assert exact == {"fp32": True, "amp-bf16": True}
+    assert "Running stage 'data'" in ended.stdout
+    assert (project / "data/fixed.safetensors").read_bytes() != before
+
+
+def test_a_network_may_come_from_a_package(project: Path) -> None:
+    """The README's example wraps one of transformers: tied weights, dropout and its own loss, resumed to the bit."""
+    (project / "my_gpt.py").write_text(blocks("python")[2])
+
+    assert resumed(project, "my_gpt:build", {"batch_size": 4, "length": 6, "width": 8}) == {
+        "fp32": True,
+        "amp-bf16": True,
+    }
+    assert read_json(project / "results/rehearse/amp-bf16.json")["dtypes"]["Conv1D"] == "bfloat16"
 
 
 def test_the_readmes_sizes_are_those_of_the_file() -> None:
