@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def test_every_stop_is_bit_exact(
 @pytest.mark.parametrize("mode", RUNNABLE)
 def test_every_loss_of_a_part_is_noticed(setup: Setup, mode: str) -> None:
     """A leaf or a loss gives it away; only what a scaler needs can't matter without one, and that is said."""
-    found = {control["part"]: control for control in controls(setup, mode, record(setup, mode))}
+    found = {control["part"]: control for control in controls(setup, mode, record(setup, mode), bit_exact=True)}
     cannot_matter = [part for part, control in found.items() if not control["matters"]]
 
     assert cannot_matter == ([] if MODES[mode].scaler else list(NEED_A_SCALER))
@@ -80,13 +81,31 @@ def test_every_loss_of_a_part_is_noticed(setup: Setup, mode: str) -> None:
 
 def test_what_gave_a_lost_part_away_is_where_it_acts(setup: Setup) -> None:
     """The first loss after the stop shows lost weights and draws; what acts on no loss shows as a leaf."""
-    by = {control["part"]: control["by"] for control in controls(setup, SCALED, record(setup, SCALED))}
+    by = {control["part"]: control["by"] for control in controls(setup, SCALED, record(setup, SCALED), bit_exact=True)}
 
     assert by["modules"] == by["rng"] == ["modules/net/0.weight", f"the loss of step {STOP}"]
     assert by["step"] == ["modules/net/0.weight", "the loss of step 0"]
     assert by["schedulers"] == ["schedulers/all/last_epoch"]
     assert by["buffers"] == ["modules/net/1.running_mean"]
     assert by[EARLY] == ["scaler/scale"]
+
+
+def test_nothing_is_caught_where_plain_resumes_are_not_exact(setup: Setup) -> None:
+    """Other bits prove nothing then, but what differs is told all the same."""
+    found = controls(setup, SCALED, record(setup, SCALED), bit_exact=False)
+
+    assert not any(control["caught"] for control in found)
+    assert all(control["by"] for control in found)
+
+
+@pytest.mark.parametrize("mode", RUNNABLE)
+def test_every_stop_is_bit_exact_where_gradients_become_zeros(setup: Setup, mode: str) -> None:
+    """A resumed run begins without gradients, a straight one goes on with zeros: the next state is the same."""
+    train_section = setup.params.train.model_copy(update={"zero_grad": "zeros"})
+    other = replace(setup, params=setup.params.model_copy(update={"train": train_section}))
+    reference = record(other, mode)
+
+    assert all(stop["bit_exact"] for stop in stops.every_stop(other, mode, reference))
 
 
 @pytest.mark.parametrize("mode", RUNNABLE)

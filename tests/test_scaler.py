@@ -98,6 +98,11 @@ def test_growth_ends_at_the_last_power_of_two_that_float32_holds() -> None:
     assert skipped_steps(scales) == 0
 
 
+def test_growth_is_not_a_skip() -> None:
+    """A skip is a scale that went down, not one that changed."""
+    assert skipped_steps([1.0, 2.0, 1.0, 2.0, 4.0, 4.0, 2.0]) == 2
+
+
 def test_one_iteration_steps_the_optimizer_once() -> None:
     """With SGD and lr 1 a weight moves by minus its gradient, and `step` is called once."""
     run, calls = started(one_weight(), init_scale=1024.0), []

@@ -1,6 +1,5 @@
 """The loop is the recipe's, for every mode."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from ampcheck import launch, training
 from ampcheck.identity import digest
 from ampcheck.precision import MODES, Mode
 from ampcheck.rehearsal import observe
-from ampcheck.training import Run, scaler_numbers, skipped_steps, start, train
+from ampcheck.training import Run, scaler_numbers, start, train
 from ampcheck.workloads import Batch, Modules, Workload
 
 CPU = torch.device("cpu")
@@ -74,56 +73,6 @@ def test_stopping_between_calls_changes_nothing(mlp: Workload, batches: list[Bat
     assert halting.step == straight.step == 6
 
 
-def test_an_overflow_skips_the_step_and_backs_the_scale_off(mlp: Workload, batches: list[Batch]) -> None:
-    """The weights stay, the scale halves once, and the next step is taken."""
-    run = fresh(mlp, MODES["amp-fp16"], overflow_at=frozenset({1}))
-    train(run, batches, 1)
-    before = digest(run.modules["net"].state_dict())
-    scales = train(run, batches, 2).scales.tolist()
-
-    assert digest(run.modules["net"].state_dict()) == before
-    assert scales == [32768.0]
-    assert run.scaler.get_scale() == 32768.0
-    train(run, batches, 3)
-    assert digest(run.modules["net"].state_dict()) != before
-
-
-def test_pytorchs_own_scaler_fixture() -> None:
-    """Init 128, growth 2, backoff 0.5, interval 1, four batches and one inf end at 512 with tracker 0."""
-    workload = one_weight()
-    scaler = {"init_scale": 128.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 1}
-    run = fresh(workload, MODES["amp-fp16"], scaler=scaler, overflow_at=frozenset({2}))
-    history = train(run, [{"x": torch.ones(1, 1)}], 4)
-
-    assert scaler_numbers(run)["scale"] == 512.0
-    assert scaler_numbers(run)["growth_tracker"] == 0
-    assert history.scales.tolist() == [256.0, 512.0, 256.0, 512.0]
-    assert skipped_steps(history.scales.tolist(), 128.0) == 1
-
-
-def test_one_iteration_steps_the_optimizer_once() -> None:
-    """SGD with lr 1 moves the weight by minus its gradient, under a scaler too."""
-    run = fresh(one_weight(lr=1.0), MODES["amp-fp16"], scaler={"init_scale": 1024.0})
-    before = run.modules["net"].weight.item()  # type: ignore[operator]
-    train(run, [{"x": torch.ones(1, 1)}], 1)
-
-    assert run.modules["net"].weight.item() == before - 1.0  # type: ignore[operator]
-
-
-def test_growth_is_not_a_skip() -> None:
-    """A skip is a scale that went down, not one that changed."""
-    assert skipped_steps([2.0, 1.0, 2.0, 4.0, 4.0, 2.0], initial=1.0) == 2
-
-
-def test_one_overflow_costs_one_skip(mlp: Workload, batches: list[Batch]) -> None:
-    """Gradients are cleared after a skipped step as well, so that the next one recovers."""
-    run = fresh(mlp, MODES["amp-fp16"], overflow_at=frozenset({0}))
-    history = train(run, batches, 4)
-
-    assert skipped_steps(history.scales.tolist(), 65536.0) == 1
-    assert all(math.isfinite(loss) for loss in history.losses.tolist()[1:])
-
-
 def test_a_power_of_two_scaler_leaves_float32_its_bits(mlp: Workload, batches: list[Batch]) -> None:
     """Scaling by powers of two is exact: the sharpest test of correct use of the scaler."""
     scaled = replace(MODES["fp32"], scaler=True)
@@ -179,16 +128,6 @@ def test_a_scaler_that_disables_itself_is_refused(mlp: Workload, monkeypatch: py
     monkeypatch.setattr(training, "GradScaler", lambda device, enabled: torch.amp.GradScaler(device, enabled=False))
     with pytest.raises(ValueError, match="GradScaler disables itself on cpu"):
         fresh(mlp, MODES["amp-fp16"])
-
-
-def one_weight(lr: float = 0.01) -> Workload:
-    """A network of one weight whose gradient is 1."""
-    return Workload(
-        modules=lambda: {"net": nn.Linear(1, 1, bias=False)},
-        batch=lambda _: {"x": torch.ones(1, 1)},
-        losses=lambda modules, batch: [modules["net"](batch["x"]).sum().float()],
-        optimizers=lambda modules, _: {"sgd": torch.optim.SGD(modules["net"].parameters(), lr=lr)},
-    )
 
 
 def two_networks() -> Workload:

@@ -28,9 +28,10 @@ class Workload:
             batch_size rows in dimension 0.
         losses: maps (modules, batch) to scalar losses. It runs under autocast and is made whole before the first
             backward; the logged loss is their sum. No casts by hand.
-        optimizers: builds the optimizers, by name, from (modules, lr).
+        optimizers: builds the optimizers, by name, from (modules, lr). The `step` of one needs no closure.
         schedulers: builds learning rate schedulers from the optimizers, each under its optimizer's name; none unless
-            given. One advances whenever its optimizer has really stepped, not when the scaler skipped.
+            given. One advances whenever its optimizer has really stepped, not when the scaler skipped, and needs no
+            metric for it.
         outputs: what the modules are used for once they are trained: maps (modules, batch) to a tensor, or to a tree of
             them; class scores in the last dimension. Inference is measured only if it is given.
 
