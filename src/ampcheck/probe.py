@@ -26,9 +26,10 @@ def find_device(asked: str) -> torch.device:
     return torch.device("cuda", index)
 
 
-def examine(device: str, workload: str, sizes: Mapping[str, Any], threads: int) -> dict[str, Any]:
+def examine(device: str, workload: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Return {"errors": lines for the user, "device": facts for machine.json, "modes": what modes.json holds}."""
-    torch.set_num_threads(threads)
+    # One thread: on a busy machine several wait for each other, float32's as long as an emulated type computes.
+    torch.set_num_threads(1)
     errors = []
     found = torch.device("cpu")
     try:
