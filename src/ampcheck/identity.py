@@ -3,9 +3,11 @@
 import hashlib
 import math
 import struct
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 Leaves = dict[str, str]  # path -> SHA-256 of the leaf, in the state's own order
@@ -20,7 +22,24 @@ def leaves(state: object) -> Leaves:
     found: Leaves = {}
     for path, leaf in walk(state):
         assert path not in found, f"two leaves are called {path}"
-        found[path] = hashlib.sha256(_encoded(leaf, path)).hexdigest()
+        kind, content = _encoded(leaf, path)
+        digest = hashlib.sha256(kind)
+        digest.update(content)
+        found[path] = digest.hexdigest()
+    return found
+
+
+def checksums(state: object) -> dict[str, str]:
+    """Return path -> CRC-32 of the leaf: against damage only, but three times as fast as `leaves`. TypeError as there.
+
+    A leaf that `torch.load(weights_only=True)` would not read again, as numpy's numbers, is a TypeError too.
+    """
+    found = {}
+    for path, leaf in walk(state):
+        if isinstance(leaf, np.generic):
+            raise TypeError(f"state leaf {path}: {type(leaf).__name__} is numpy's; convert it, as with float()")
+        kind, content = _encoded(leaf, path)
+        found[path] = f"{zlib.crc32(content, zlib.crc32(kind)):08x}"
     return found
 
 
@@ -48,6 +67,12 @@ def differing(expected: Leaves, actual: Leaves) -> list[str]:
     return [path for path in paths if expected.get(path) != actual.get(path)]
 
 
+def few(names: list[str], separator: str = ", ") -> str:
+    """Join the first three of `names`, and tell how many more there are."""
+    more = [f"and {len(names) - 3} more"] if len(names) > 3 else []
+    return separator.join([*names[:3], *more])
+
+
 def first_different_loss(expected: list[float], actual: list[float], first_step: int = 0) -> dict[str, Any] | None:
     """Return the step and both values of the first loss whose bits differ, or None. Both lists have one length."""
     for step, (a, b) in enumerate(zip(expected, actual, strict=True), first_step):
@@ -71,14 +96,15 @@ def _json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def _encoded(leaf: object, path: str) -> bytes:
+def _encoded(leaf: object, path: str) -> tuple[bytes, Any]:
+    """Return the leaf's kind as bytes, and its content as bytes or a buffer of them."""
     if isinstance(leaf, torch.Tensor):
         flat = leaf.detach().cpu().contiguous().reshape(-1)
-        return f"{leaf.dtype} {tuple(leaf.shape)} ".encode() + flat.view(torch.uint8).numpy().tobytes()
+        return f"{leaf.dtype} {tuple(leaf.shape)} ".encode(), flat.view(torch.uint8).numpy()
     if isinstance(leaf, float):
-        return b"float " + struct.pack("d", leaf)
+        return b"float ", struct.pack("d", leaf)
     if isinstance(leaf, Mapping):
-        return b"empty mapping"
+        return b"empty ", b"mapping"
     if leaf is None or isinstance(leaf, bool | int | str | list | tuple):
-        return f"{type(leaf).__name__} {leaf!r}".encode()
+        return f"{type(leaf).__name__} ".encode(), repr(leaf).encode()
     raise TypeError(f"state leaf {path}: {type(leaf).__name__} can't be compared byte for byte")
