@@ -97,15 +97,11 @@ def read(path: Path) -> Saved:
         _check(found)
     except FileNotFoundError:
         raise ValueError(f"{path}: missing; `dvc repro` makes it") from None
-    except OSError as error:
-        raise ValueError(
-            f"{path}: could not be read ({_why(error)}); mend that, or delete it, and run `dvc repro`"
-        ) from error
     except MemoryError:
         raise
     except Exception as error:  # whatever may come of reading a damaged file
         raise ValueError(
-            f"{path}: damaged, truncated or no checkpoint of ours ({_why(error)}); delete it and run `dvc repro`"
+            f"{path}: not a whole checkpoint of ours ({_why(error)}); delete it and run `dvc repro`"
         ) from error
     return Saved(found["mode"], found["state"])
 

@@ -95,19 +95,18 @@ def put(run: Run, state: State, mode: str) -> list[str]:
     return told
 
 
-def outline(state: object) -> dict[str, str]:
-    """Return path -> dtype and shape of a tensor, "a value" for any other leaf."""
-    return {path: _kind(leaf) for path, leaf in walk(state)}
+def _alike(state: State, *, crossing: bool) -> dict[str, str]:
+    """Outline what two runs of one workload have alike; an optimizer's buffers come with its first step only."""
+    alike = {**state, "optimizers": _groups(state), "scaler": {} if crossing else state["scaler"]}
+    return {path: _kind(leaf) for path, leaf in walk(alike) if not isinstance(leaf, Mapping | list | tuple)}
+
+
+def _groups(state: State) -> State:
+    return {name: {"param_groups": each["param_groups"]} for name, each in state["optimizers"].items()}
 
 
 def _kind(leaf: object) -> str:
     return f"{str(leaf.dtype)[6:]} {tuple(leaf.shape)}" if isinstance(leaf, torch.Tensor) else "a value"
-
-
-def _alike(state: State, *, crossing: bool) -> dict[str, str]:
-    """Outline what two runs of one workload have alike; an optimizer's buffers come with its first step only."""
-    groups = {name: each["param_groups"] for name, each in state["optimizers"].items()}
-    return outline({**state, "optimizers": groups, "scaler": None if crossing else state["scaler"]})
 
 
 def _differences(found: dict[str, str], expected: dict[str, str]) -> list[str]:
@@ -137,13 +136,8 @@ def _settings_told(state: State, fresh: State) -> list[str]:
 
 
 def _settings(state: State) -> dict[str, Any]:
-    """Return what the run was set up with, by path; where there is a scheduler, the learning rate is not."""
+    """Return what the run was set up with, by path; where there is a scheduler, the learning rate is its business."""
     scaler = {key: value for key, value in state["scaler"].items() if key not in ("scale", "_growth_tracker")}
-    groups = {
-        name: [
-            {key: value for key, value in group.items() if key != "lr" or name not in state["schedulers"]}
-            for group in each["param_groups"]
-        ]
-        for name, each in state["optimizers"].items()
-    }
-    return dict(walk({"scaler": scaler, "optimizers": groups}))
+    scheduled = tuple(f"optimizers/{name}/" for name in state["schedulers"])
+    found = walk({"scaler": scaler, "optimizers": _groups(state)})
+    return {path: value for path, value in found if not (path.endswith("/lr") and path.startswith(scheduled))}
