@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+BLOCK_BYTES = 4096
 Leaves = dict[str, str]  # path -> SHA-256 of the leaf, in the state's own order
 
 
@@ -30,16 +31,16 @@ def leaves(state: object) -> Leaves:
 
 
 def checksums(state: object) -> dict[str, str]:
-    """Return path -> CRC-32 of the leaf: against damage only, but three times as fast as `leaves`. TypeError as there.
+    """Return path -> CRC-32 of each leaf, with tensors as the sums of their blocks: against damage, at little cost.
 
-    A leaf that `torch.load(weights_only=True)` would not read again, as numpy's numbers, is a TypeError too.
+    TypeError as for `leaves`, and for numpy's numbers, which `torch.load(weights_only=True)` would not read again.
     """
     found = {}
     for path, leaf in walk(state):
         if isinstance(leaf, np.generic):
             raise TypeError(f"state leaf {path}: {type(leaf).__name__} is numpy's; convert it, as with float()")
         kind, content = _encoded(leaf, path)
-        found[path] = f"{zlib.crc32(content, zlib.crc32(kind)):08x}"
+        found[path] = f"{_checksum(content, zlib.crc32(kind)):08x}"
     return found
 
 
@@ -96,8 +97,17 @@ def _json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
+def _checksum(content: Any, crc: int) -> int:  # noqa: ANN401
+    """Continue `crc`. Sums of 64-bit words in blocks of 4 KiB come at the memory's speed; a CRC of all takes longer."""
+    if isinstance(content, bytes):
+        return zlib.crc32(content, crc)
+    whole = len(content) // BLOCK_BYTES * BLOCK_BYTES
+    sums = content[:whole].view(np.uint64).reshape(-1, BLOCK_BYTES // 8).sum(axis=1)
+    return zlib.crc32(content[whole:], zlib.crc32(sums, crc))
+
+
 def _encoded(leaf: object, path: str) -> tuple[bytes, Any]:
-    """Return the leaf's kind as bytes, and its content as bytes or a buffer of them."""
+    """Return the leaf's kind, and its content, as bytes or as an array of them."""
     if isinstance(leaf, torch.Tensor):
         flat = leaf.detach().cpu().contiguous().reshape(-1)
         return f"{leaf.dtype} {tuple(leaf.shape)} ".encode(), flat.view(torch.uint8).numpy()
