@@ -34,14 +34,8 @@ def save(run: Run, path: Path) -> None:
     The checkpoint before is kept until the new one is on the disk. ValueError if it can't be written, or if a leaf of
     the state could not be read again.
     """
-    mode, parts = run.mode.name, state.get(run)
     try:
-        content = {
-            "format": FORMAT,
-            "mode": mode,
-            "state": parts,
-            "checksums": identity.checksums({"mode": mode, **parts}),
-        }
+        content = _content(run.mode.name, state.get(run))
         with replaced_file(path) as beside, beside.open("wb") as file:
             torch.save(content, file)
             file.flush()
@@ -106,6 +100,11 @@ def read(path: Path) -> Saved:
     return Saved(found["mode"], found["state"])
 
 
+def _content(mode: str, parts: State) -> dict[str, Any]:
+    checksums = identity.checksums({"mode": mode, **parts})
+    return {"format": FORMAT, "mode": mode, "state": parts, "checksums": checksums}
+
+
 def _check(found: Any) -> None:  # noqa: ANN401 - it may be anything
     """Raise ValueError, naming some of what is wrong, if `found` is not what `save` wrote."""
     if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -114,7 +113,7 @@ def _check(found: Any) -> None:  # noqa: ANN401 - it may be anything
     wrong = wrong or sorted(set(found["state"]) ^ set(state.PARTS)) + ["mode"] * (found["mode"] not in MODES)
     if wrong:
         raise ValueError(f"missing, unknown or changed: {identity.few(wrong)}")
-    saved, held = found["checksums"], identity.checksums({"mode": found["mode"], **found["state"]})
+    saved, held = found["checksums"], _content(found["mode"], found["state"])["checksums"]
     names = {
         "missing": [path for path in saved if path not in held],
         "unknown": [path for path in held if path not in saved],
