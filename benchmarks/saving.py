@@ -59,6 +59,9 @@ def compared(run: Run, folder: Path) -> dict[str, tuple[Callable[[], object], Ca
     def save() -> None:
         checkpoint.save(run, ours)
 
+    def read() -> None:
+        checkpoint.read(ours)
+
     def load() -> None:
         checkpoint.load(run, ours)
 
@@ -67,8 +70,8 @@ def compared(run: Run, folder: Path) -> dict[str, tuple[Callable[[], object], Ca
     return {
         "save / torch.save": (save, save_raw),
         "save / torch.save, fsync": (save, save_raw_to_the_disk),
-        "load / torch.load": (load, load_raw),
-        "load / torch.load, load_state_dict": (load, load_raw_into_the_run),
+        "read / torch.load": (read, load_raw),
+        "load / torch.load, put in": (load, load_raw_into_the_run),
     }
 
 

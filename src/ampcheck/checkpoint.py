@@ -88,7 +88,7 @@ def read(path: Path) -> Saved:
     Nothing that it holds is run. Its zip records have CRCs, but torch looks at none of them; ours are of what was read.
     """
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         _check(found)
     except FileNotFoundError:
         raise ValueError(f"{path}: missing; `dvc repro` makes it") from None

@@ -4,6 +4,7 @@ State crosses a border only as bytes: `state_dict()` is live and `Optimizer.load
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias
@@ -43,7 +44,7 @@ def _put_scaler(run: Run, state: State) -> None:
 
 def _put_optimizers(run: Run, state: State) -> None:
     for name, optimizer in run.optimizers.items():
-        optimizer.load_state_dict(state[name])
+        optimizer.load_state_dict(deepcopy(state[name]))  # it would keep the tensors: those of a file that is mapped
         numbers = chain.from_iterable(group["params"] for group in state[name]["param_groups"])
         parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
         for number, parameter in zip(numbers, parameters, strict=True):
