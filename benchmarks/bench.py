@@ -1,12 +1,9 @@
-"""What our loop costs beside the recipe's own, written by hand. It prints ratios of time; it tests nothing.
+"""What our loop costs beside the recipe's own, written by hand, and our checkpoints beside torch's own functions.
 
-python benchmarks/bench.py, with src/ on PYTHONPATH: on the CPU, in less than a minute.
+It prints ratios of time; it tests nothing. python -m benchmarks.bench, with src/ on PYTHONPATH: a minute, on the CPU.
 https://docs.pytorch.org/tutorials/recipes/recipes/amp_recipe.html
 """
 
-import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import RawValue
 
@@ -18,9 +15,10 @@ from ampcheck.meters import CpuMeter
 from ampcheck.precision import MODES, Mode
 from ampcheck.training import Run, start, train
 from ampcheck.workloads import Batch, mlp
+from benchmarks import pairs, saving
 
-SECONDS = 9.0  # of pairs for each case
-WARM_UP = 2  # pairs that don't count
+SECONDS = 7.0  # of pairs for each case
+SAVING_SECONDS = 1.3  # of pairs for each comparison
 NUM_BATCHES = 10
 
 
@@ -75,7 +73,7 @@ def train_by_hand(run: Run, mode: Mode, batches: list[Batch], steps: int) -> Non
 
 
 def ratios(case: Case, seconds: float) -> list[float]:
-    """Return our time over the hand-written loop's, pair by pair for `seconds`; every other pair is reversed."""
+    """Return our time over the hand-written loop's, pair by pair for `seconds`."""
     run, batches = case.prepared()
     meter, progress = CpuMeter(), RawValue("q", 0)
     meter.start()
@@ -90,29 +88,17 @@ def ratios(case: Case, seconds: float) -> list[float]:
     def by_hand() -> None:
         train_by_hand(run, case.mode, batches, case.steps)
 
-    found: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(found) < WARM_UP + 2:
-        first, second = (ours, by_hand) if len(found) % 2 else (by_hand, ours)
-        taken = {loop: _seconds(loop) for loop in (first, second)}
-        found.append(taken[ours] / taken[by_hand])
-    return found[WARM_UP:]
+    return pairs.ratios(ours, by_hand, seconds)
 
 
 def main() -> None:
-    """Print a line for each case."""
-    print("our time / the hand-written loop's    median  quartiles       pairs")
+    """Print a line for each case, then for each comparison of checkpoints."""
+    print(f"{'our time / the other':<64}median  quartiles       pairs")
     for case in cases():
-        found = ratios(case, SECONDS)
-        low, median, high = statistics.quantiles(found, n=4)
-        size = f"{case.batch_size} x {case.width}"
-        print(f"{size:<12}{case.name:<26}{median:.3f}   {low:.3f} to {high:.3f}  {len(found)}", flush=True)
-
-
-def _seconds(loop: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    loop()
-    return time.perf_counter() - started
+        name = f"{case.batch_size} x {case.width}, {case.name}, loop / by hand"
+        print(pairs.line(name, ratios(case, SECONDS)), flush=True)
+    for line in saving.lines(SAVING_SECONDS):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ampcheck import checkpoint, data, launch, params, training, workloads
+from ampcheck import checkpoint, data, launch, params, state, training, workloads
 from ampcheck.identity import digest
 from ampcheck.meters import Measured, meter_for
 from ampcheck.precision import MODES
@@ -21,6 +21,7 @@ from ampcheck.schema import Params
 from ampcheck.training import Run, train
 from ampcheck.trial import run_trial
 from ampcheck.workloads import Batch, Workload
+from tests.runs import edited
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent
@@ -155,31 +156,49 @@ def test_the_scale_is_logged_on_the_device() -> None:
         run = fresh(mlp(), "amp-fp16", scaler=scaler, overflow_at=frozenset({2}))
         return train(run, [random_batch()], 4).scales.tolist()
 
-    assert child(scales) == [256.0, 512.0, 256.0, 512.0]
+    assert child(scales) == [128.0, 256.0, 512.0, 256.0, 512.0]
 
 
 def test_a_checkpoint_keeps_every_devices_generator(tmp_path: Path) -> None:
     """A network with dropout goes on with the same masks; without the generators' states it does not."""
 
-    def leg(until: int, seed: int, without: list[str] | None = None) -> tuple[list[float], int, str]:
+    def leg(until: int, seed: int, lost: str | None = None) -> tuple[list[float], int, str]:
         run = fresh(with_dropout(), "amp-fp16", seed)
-        if without is not None:
-            checkpoint.load(run, tmp_path / "state.pt", without)
+        if lost:
+            checkpoint.load_without(lost, run, tmp_path / "state.pt")
+        elif seed:
+            checkpoint.load(run, tmp_path / "state.pt")
         losses = train(run, [random_batch()], until).losses.tolist()
         if until == 3:
             checkpoint.save(run, tmp_path / "state.pt")
-        found = checkpoint.state(run)
+        found = state.get(run)
         return losses, len(found["rng"]["cuda"]), digest(found)
 
     straight, devices, expected = child(lambda: leg(6, seed=0))
     stopped, *_ = child(lambda: leg(3, seed=0))
-    resumed, _, actual = child(lambda: leg(6, seed=1, without=[]))
-    control, *_ = child(lambda: leg(6, seed=1, without=["rng"]))
+    resumed, _, actual = child(lambda: leg(6, seed=1))
+    control, *_ = child(lambda: leg(6, seed=1, lost="rng"))
 
     assert devices == child(torch.cuda.device_count)
     assert stopped + resumed == straight
     assert actual == expected
     assert stopped + control != straight
+
+
+def test_a_checkpoint_without_this_devices_generator_is_refused(tmp_path: Path) -> None:
+    """One of the device for a run on the CPU, or with its entry deleted: an error, never a warning and other draws."""
+    path = tmp_path / "state.pt"
+    child(lambda: checkpoint.save(fresh(with_dropout(), "fp32"), path))
+
+    def load_on_the_cpu() -> None:
+        run = training.start(with_dropout(), MODES["fp32"], torch.device("cpu"), lr=0.01, zero_grad="set_to_none")
+        checkpoint.load(run, path)
+
+    with pytest.raises(ValueError, match=r"rng/cuda/0: it has uint8 \(16,\), this run has nothing"):
+        child(load_on_the_cpu)
+    child(lambda: edited(path, lambda found: found["state"]["rng"].pop("cuda")))
+    with pytest.raises(ValueError, match="missing: rng/cuda/0"):
+        child(lambda: checkpoint.load(fresh(with_dropout(), "fp32"), path))
 
 
 def test_only_the_child_asks_for_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ampcheck.launch import Failure, _memory_guarded
+from ampcheck.launch import Failure, _guarded
 from tests.helpers import edit_params, run_in
 
 WORKLOAD = """
@@ -93,7 +93,7 @@ def test_only_memory_is_a_result() -> None:
         def function(_: object) -> None:
             raise error
 
-        return _memory_guarded(function, None)  # type: ignore[arg-type]
+        return _guarded(function, None)  # type: ignore[arg-type]
 
     assert fail(MemoryError("Unable to allocate 5 GiB")) == Failure("out of memory: Unable to allocate 5 GiB")
     assert fail(torch.OutOfMemoryError("CUDA out of memory")) == Failure("out of memory: CUDA out of memory")

@@ -1,22 +1,22 @@
-"""A run's state in one file: written whole or not at all, checked before a leaf of it is believed."""
+"""A run's state in one file: written whole or not at all, and every leaf checked before any of it is believed."""
 
 import os
 import pickle
-import shutil
-import zipfile
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ampcheck import state
+from ampcheck import identity, state
 from ampcheck.files import replaced_file
 from ampcheck.precision import MODES
 from ampcheck.state import State
 from ampcheck.training import Run
 
 FORMAT = 2
+CONTENT = {"format": int, "mode": str, "state": dict, "checksums": dict}  # which are of the mode and of every leaf
 LOSABLE = [*state.PARTS, "buffers", "growth tracker"]
 
 
@@ -31,22 +31,25 @@ class Saved:
 def save(run: Run, path: Path) -> None:
     """Write the state of `run`, which must be between two steps, that is after the scaler's `update()`.
 
-    The checkpoint before is kept until the new one is on the disk. ValueError if it can't be written.
+    The checkpoint before is kept until the new one is on the disk. ValueError if it can't be written, or if a leaf of
+    the state could not be read again.
     """
-    parts = state.get(run)
-    content = {"format": FORMAT, "mode": run.mode.name, "outline": state.outline(parts), "state": parts}
     try:
+        content = _content(run.mode.name, state.get(run))
         with replaced_file(path) as beside, beside.open("wb") as file:
             torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
+    except TypeError as error:
+        raise ValueError(f"{path}: not written: {error}") from error
     except (OSError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        # When writing fails, torch raises another error out of it, about positions in the file.
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if not isinstance(cause, OSError):
             raise
-        free = shutil.disk_usage(path.parent).free / 2**20
         raise ValueError(
-            f"{path}: could not be written ({_first_line(error)}; {free:.0f} MiB are free there); the checkpoint "
-            "before, if there was one, is as it was"
+            f"{path}: could not be written ({_why(cause)}); the checkpoint before, if there was one, is as it was; "
+            "mend that and run `dvc repro`"
         ) from error
 
 
@@ -58,8 +61,11 @@ def load(run: Run, path: Path) -> list[str]:
     saved = read(path)
     try:
         return state.put(run, saved.state, saved.mode)
-    except (ValueError, KeyError, RuntimeError, TypeError) as error:
-        raise ValueError(f"{path}: does not fit this run: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: does not fit this run: {error}; resume with the workload, sizes and devices that it was saved "
+            "with, or delete it and run `dvc repro`"
+        ) from error
 
 
 def load_without(part: str, run: Run, path: Path) -> None:
@@ -77,50 +83,51 @@ def load_without(part: str, run: Run, path: Path) -> None:
 
 
 def read(path: Path) -> Saved:
-    """Return what `path` holds, on the CPU. ValueError, naming file and part, if it is no whole checkpoint of ours."""
-    found = _unpacked(path)
-    if not isinstance(found, dict) or not {"format", "step"} & set(found):
-        raise ValueError(f"{path}: not a checkpoint of ours; it holds a {type(found).__name__} of something else")
-    if found.get("format") != FORMAT:
+    """Return what `path` holds, on the CPU. ValueError, naming file and part, if it is no whole checkpoint of ours.
+
+    Nothing that it holds is run. Its zip records have CRCs, but torch looks at none of them; ours are of what was read.
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        _check(found)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: missing; `dvc repro` makes it") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever may come of reading a damaged file
         raise ValueError(
-            f"{path}: has format {found.get('format', 1)}, this version reads {FORMAT}; make it anew with `dvc repro`"
-        )
-    if wrong := _wrong_names(found):
-        raise ValueError(f"{path}: missing, unknown or changed: {', '.join(wrong)}; make it anew with `dvc repro`")
+            f"{path}: not a whole checkpoint of ours ({_why(error)}); delete it and run `dvc repro`"
+        ) from error
     return Saved(found["mode"], found["state"])
 
 
-def _wrong_names(found: dict[str, Any]) -> list[str]:
-    """Compare with what a checkpoint must hold, and with the outline that it was saved with."""
-    kinds = {"mode": str, "outline": dict, "state": dict}
-    wrong = sorted(set(found) ^ {"format", *kinds})
-    wrong = wrong or [name for name, kind in kinds.items() if not isinstance(found[name], kind)]
-    wrong = wrong or ["mode"] * (found["mode"] not in MODES) + sorted(set(found["state"]) ^ set(state.PARTS))
+def _content(mode: str, parts: State) -> dict[str, Any]:
+    checksums = identity.checksums({"mode": mode, **parts})
+    return {"format": FORMAT, "mode": mode, "state": parts, "checksums": checksums}
+
+
+def _check(found: Any) -> None:  # noqa: ANN401 - it may be anything
+    """Raise ValueError, naming some of what is wrong, if `found` is not what `save` wrote."""
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"not of format {FORMAT}, the one that this version reads")
+    wrong = [name for name in {**CONTENT, **found} if not isinstance(found.get(name), CONTENT.get(name, ()))]
+    wrong = wrong or sorted(set(found["state"]) ^ set(state.PARTS)) + ["mode"] * (found["mode"] not in MODES)
     if wrong:
-        return wrong
-    saved, held = found["outline"], state.outline(found["state"])
-    return [name for name in {**saved, **held} if saved.get(name) != held.get(name)]
+        raise ValueError(f"missing, unknown or changed: {identity.few(wrong)}")
+    saved, held = found["checksums"], _content(found["mode"], found["state"])["checksums"]
+    names = {
+        "missing": [path for path in saved if path not in held],
+        "unknown": [path for path in held if path not in saved],
+        "changed": [path for path in held if path in saved and saved[path] != held[path]],
+    }
+    if saved != held:
+        raise ValueError("; ".join(f"{what}: {identity.few(paths)}" for what, paths in names.items() if paths))
 
 
-def _unpacked(path: Path) -> Any:  # noqa: ANN401
-    """Read the file with nothing run that it holds; torch writes a CRC-32 of every record, but never looks at it."""
-    try:
-        with zipfile.ZipFile(path) as records:
-            if damaged := records.testzip():
-                raise ValueError(f"{path}: damaged in its record {damaged} (CRC-32); delete it and run `dvc repro`")
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: missing; `dvc repro` makes it") from None
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path}: not loaded, since it holds objects other than tensors, numbers and strings, which could run code "
-            f"({_first_line(error)})"
-        ) from error
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, NotImplementedError) as error:
-        raise ValueError(
-            f"{path}: truncated or not a checkpoint ({_first_line(error)}); delete it and run `dvc repro`"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _why(error: BaseException) -> str:
+    """Return the error's own words in one line; torch's words on an unpickling tell how to run what the file holds."""
+    if isinstance(error, pickle.UnpicklingError):
+        return "unreadable, or with objects other than tensors, numbers and strings, which could run code"
+    sentence = str(error).partition(". ")[0] or type(error).__name__
+    words = textwrap.shorten(sentence, 400, placeholder="...")
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in words)

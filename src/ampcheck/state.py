@@ -3,15 +3,16 @@
 State crosses a border only as bytes: `state_dict()` is live and `Optimizer.load_state_dict` aliases what it is given.
 """
 
-import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
-from ampcheck.identity import walk
+from ampcheck import generators
+from ampcheck.identity import few, walk
 from ampcheck.precision import MODES
 from ampcheck.training import Run
 
@@ -41,25 +42,20 @@ def _put_scaler(run: Run, state: State) -> None:
         run.scaler.load_state_dict(state)
 
 
-def _get_rng(_: Run) -> State:
-    version, words, gauss = random.getstate()
-    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - users' code may draw from it
-    name, keys, *numbers = numpy_state
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
-        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), *numbers],
-        "python": [version, torch.tensor(words), gauss],
-    }
+def _put_optimizers(run: Run, state: State) -> None:
+    for name, optimizer in run.optimizers.items():
+        optimizer.load_state_dict(deepcopy(state[name]))  # it would keep the tensors: those of a file that is mapped
+        numbers = chain.from_iterable(group["params"] for group in state[name]["param_groups"])
+        parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+        for number, parameter in zip(numbers, parameters, strict=True):
+            _keep_dtypes(state[name]["state"].get(number, {}), optimizer.state.get(parameter, {}), parameter.device)
 
 
-def _put_rng(_: Run, state: State) -> None:
-    torch.set_rng_state(state["torch"])
-    torch.cuda.set_rng_state_all(state["cuda"])
-    name, keys, *numbers = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *numbers))  # noqa: NPY002
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(words.tolist()), gauss))
+def _keep_dtypes(saved: State, loaded: State, device: torch.device) -> None:
+    """Undo that `Optimizer.load_state_dict` casts all tensors but "step" to their parameter's dtype."""
+    for key, value in saved.items():
+        if isinstance(value, torch.Tensor) and value.dtype != loaded[key].dtype:
+            loaded[key] = value.to(device)
 
 
 def _put_step(run: Run, step: int) -> None:
@@ -68,10 +64,10 @@ def _put_step(run: Run, step: int) -> None:
 
 PARTS = {
     "modules": _dicts_of(lambda run: run.modules),
-    "optimizers": _dicts_of(lambda run: run.optimizers),
+    "optimizers": replace(_dicts_of(lambda run: run.optimizers), put=_put_optimizers),
     "schedulers": _dicts_of(lambda run: run.schedulers),
     "scaler": Part(lambda run: run.scaler.state_dict(), _put_scaler),
-    "rng": Part(_get_rng, _put_rng),
+    "rng": Part(lambda _: generators.get(), lambda _, state: generators.put(state)),
     "step": Part(lambda run: run.step, _put_step),
 }
 
@@ -93,26 +89,25 @@ def put(run: Run, state: State, mode: str) -> list[str]:
     fresh = get(run)
     crossing = MODES[mode].scaler != run.mode.scaler
     if wrong := _differences(_alike(state, crossing=crossing), _alike(fresh, crossing=crossing)):
-        raise ValueError("; ".join(wrong))
+        raise ValueError(few(wrong, "; "))
     told = [*_mode_told(state, mode, run), *_settings_told(state, fresh)]
     for name, part in PARTS.items():
         part.put(run, state[name])
     return told
 
 
-def outline(state: object) -> dict[str, str]:
-    """Return path -> dtype and shape of a tensor, "a value" for any other leaf."""
-    return {path: _kind(leaf) for path, leaf in walk(state)}
+def _alike(state: State, *, crossing: bool) -> dict[str, str]:
+    """Outline what two runs of one workload have alike; an optimizer's buffers come with its first step only."""
+    alike = {**state, "optimizers": _groups(state), "scaler": {} if crossing else state["scaler"]}
+    return {path: _kind(leaf) for path, leaf in walk(alike) if not isinstance(leaf, Mapping | list | tuple)}
+
+
+def _groups(state: State) -> State:
+    return {name: {"param_groups": each["param_groups"]} for name, each in state["optimizers"].items()}
 
 
 def _kind(leaf: object) -> str:
     return f"{str(leaf.dtype)[6:]} {tuple(leaf.shape)}" if isinstance(leaf, torch.Tensor) else "a value"
-
-
-def _alike(state: State, *, crossing: bool) -> dict[str, str]:
-    """Outline what two runs of one workload have alike; an optimizer's buffers come with its first step only."""
-    groups = {name: each["param_groups"] for name, each in state["optimizers"].items()}
-    return outline({**state, "optimizers": groups, "scaler": None if crossing else state["scaler"]})
 
 
 def _differences(found: dict[str, str], expected: dict[str, str]) -> list[str]:
@@ -142,8 +137,8 @@ def _settings_told(state: State, fresh: State) -> list[str]:
 
 
 def _settings(state: State) -> dict[str, Any]:
+    """Return what the run was set up with, by path; where there is a scheduler, the learning rate is its business."""
     scaler = {key: value for key, value in state["scaler"].items() if key not in ("scale", "_growth_tracker")}
-    groups = {name: each["param_groups"] for name, each in state["optimizers"].items()}
-    scheduled = ("lr",) if state["schedulers"] else ()
-    found = dict(walk({"scaler": scaler, "optimizers": groups}))
-    return {path: value for path, value in found.items() if path.rpartition("/")[2] not in scheduled}
+    scheduled = tuple(f"optimizers/{name}/" for name in state["schedulers"])
+    found = walk({"scaler": scaler, "optimizers": _groups(state)})
+    return {path: value for path, value in found if not (path.endswith("/lr") and path.startswith(scheduled))}

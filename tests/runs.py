@@ -1,0 +1,91 @@
+"""Small runs with all kinds of state, as tests of checkpoints need them."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ExponentialLR, StepLR
+
+from ampcheck import checkpoint, launch, state, workloads
+from ampcheck.identity import Leaves, leaves
+from ampcheck.precision import MODES
+from ampcheck.training import Run, start, train
+from ampcheck.workloads import Batch, Workload
+
+SIZES = {"batch_size": 4, "width": 6, "optimizer": "SGD", "keywords": {"momentum": 0.9}, "scheduled": True}
+SCALER = {"init_scale": 1024.0, "growth_factor": 1.7, "growth_interval": 2}
+
+
+def stateful(**sizes: Any) -> Workload:
+    """The drill's network, smaller."""
+    return workloads.load("ampcheck.workloads.stateful:build", SIZES | sizes)
+
+
+def pair(names: tuple[str, str] = ("a", "b")) -> Workload:
+    """Two networks, each with an optimizer and a scheduler of its own, of different kinds."""
+    a, b = names
+    return Workload(
+        modules=lambda: {a: nn.Linear(6, 6), b: nn.Linear(6, 6, bias=False)},
+        batch=lambda _: {},
+        losses=lambda modules, batch: [modules[name](batch["input"]).square().mean().float() for name in names],
+        optimizers=lambda modules, lr: {
+            a: torch.optim.Adam(modules[a].parameters(), lr=lr),
+            b: torch.optim.SGD(modules[b].parameters(), lr=lr, momentum=0.5),
+        },
+        schedulers=lambda optimizers: {
+            a: ExponentialLR(optimizers[a], gamma=0.9),
+            b: StepLR(optimizers[b], step_size=2),
+        },
+    )
+
+
+def fresh(seed: int = 0, mode: str = "amp-fp16", workload: Workload | None = None, **changed: Any) -> Run:
+    """A run at step 0; with a scaler, its second step overflows, and the scale grows after every two good ones."""
+    launch.prepare(seed=seed, threads=1, deterministic=True)
+    scaled = {"scaler": SCALER, "overflow_at": frozenset({1})} if MODES[mode].scaler else {}
+    options: dict[str, Any] = {"lr": 0.05, "zero_grad": "set_to_none"} | scaled | changed
+    return start(workload or stateful(), MODES[mode], torch.device("cpu"), **options)
+
+
+def batches(count: int = 8) -> list[Batch]:
+    """Batches as `data.load` returns them."""
+    made = [stateful().batch(np.random.default_rng(seed)) for seed in range(count)]
+    return [{name: torch.as_tensor(array) for name, array in batch.items()} for batch in made]
+
+
+def trained(steps: int, *args: Any, **changed: Any) -> Run:
+    """A fresh run after some steps."""
+    run = fresh(*args, **changed)
+    train(run, batches(), steps)
+    return run
+
+
+def leaves_of(run: Run) -> Leaves:
+    """The digest of every leaf of the run's state."""
+    return leaves(state.get(run))
+
+
+def refused(path: Path, run: Run) -> str:
+    """Load what must be refused, in one line that begins with the file; run and file must be as before."""
+    held, before = leaves_of(run), path.read_bytes() if path.is_file() else None
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: ") as caught:
+        checkpoint.load(run, path)
+    message = str(caught.value)
+
+    assert caught.type is ValueError, "a subclass would be an error of another's"
+    assert message.isprintable(), "one line, whatever the file holds"
+    assert leaves_of(run) == held
+    assert before is None or path.read_bytes() == before
+    return message
+
+
+def edited(path: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    """Change what the checkpoint in `path` holds, and write it as torch does."""
+    content = torch.load(path, weights_only=True)
+    edit(content)
+    torch.save(content, path)
