@@ -258,3 +258,15 @@ def test_whoever_reads_while_it_is_written_finds_it_whole(path: Path) -> None:
     assert writer.exitcode == 0
     assert found == sorted(found)
     assert checkpoint.read(path).state["step"] == 50
+
+
+def test_what_was_loaded_needs_the_file_no_longer(tmp_path: Path) -> None:
+    """It was mapped to be checked; the run has copies of all, so that whatever becomes of the file, it goes on."""
+    path, expected = tmp_path / "a.pt", leaves_of(trained(6))
+    checkpoint.save(trained(3), path)
+    resumed = fresh(1)
+    checkpoint.load(resumed, path)
+    os.truncate(path, 0)
+    train(resumed, batches(), 6)
+
+    assert differing(expected, leaves_of(resumed)) == []

@@ -71,7 +71,7 @@ IN_TRAINING = {
     "the batch is not a function of the step": {"run.step % len(batches)": "(taken - 1) % len(batches)"},
     "gradients are kept after a skip": {CLEAR: f"(losses[0].isfinite() and {CLEAR})"},
 }
-WRITE, READ = "torch.save(content, file)", 'torch.load(path, map_location="cpu", weights_only=True)'
+WRITE, READ = "torch.save(content, file)", 'torch.load(opened, map_location="cpu", weights_only=True, mmap=True)'
 ROUNDED = "torch.utils._pytree.tree_map_only(torch.FloatTensor, lambda leaf: leaf.half().float(), parts)"
 IN_CHECKPOINT = {
     "live tensors are kept instead of bytes": {

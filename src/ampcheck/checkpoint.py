@@ -88,7 +88,10 @@ def read(path: Path) -> Saved:
     Nothing that it holds is run. Its zip records have CRCs, but torch looks at none of them; ours are of what was read.
     """
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        with path.open("rb") as file:
+            # Mapped, which spares a copy; by its descriptor, since torch opens it twice: a new one may come between.
+            opened = f"/proc/self/fd/{file.fileno()}"
+            found = torch.load(opened, map_location="cpu", weights_only=True, mmap=True)
         _check(found)
     except FileNotFoundError:
         raise ValueError(f"{path}: missing; `dvc repro` makes it") from None
