@@ -169,7 +169,13 @@ def drill_result(mode: str) -> dict[str, Any]:
         "named": {"before the first step": 0, "right after a skip": 4 if scaler else None},
         "same_save_points": True,
         "controls": [
-            {"part": part, "matters": matters, "caught": matters, "by": ["step", "the loss of step 12"] * matters}
+            {
+                "part": part,
+                "matters": matters,
+                "why_not": "" if matters else "no scaler",
+                "caught": matters,
+                "by": ["step", "the loss of step 12"] * matters,
+            }
             for part, matters in losable.items()
         ],
         "other_growth_interval": {"told": ["scaler/growth_interval: 3 as saved"], "differing": []} if scaler else None,

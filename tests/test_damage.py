@@ -184,7 +184,7 @@ def test_a_key_that_is_missing_renamed_or_unknown_is_refused_by_name(
 
         assert name in message or (key == "format" and "not of format" in message)
 
-    assert ("state", "optimizers", "all", "state", 0, "momentum_buffer") in places
+    assert ("state", "optimizers", "net", "state", 0, "momentum_buffer") in places
     assert ("state", "rng", "cuda") in places
     assert len(places) >= 80
 

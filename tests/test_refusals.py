@@ -60,6 +60,15 @@ def test_a_weight_on_another_device_is_refused(mlp: Workload) -> None:
     assert refused(workload).startswith("workload: net.weight lies on meta, not on cpu; leave devices to ampcheck")
 
 
+def test_a_fused_sgd_with_momentum_is_refused_under_a_scaler(mlp: Workload) -> None:
+    """If its first step is skipped, torch takes the momentum of the next from memory that nobody has written."""
+
+    def optimizers(modules: Modules, lr: float) -> dict[str, torch.optim.Optimizer]:
+        return {"sgd": torch.optim.SGD(modules["net"].parameters(), lr=lr, momentum=0.9, fused=True)}
+
+    assert "sgd is a fused SGD with momentum" in refused(replace(mlp, optimizers=optimizers), "amp-fp16")
+
+
 def test_all_reasons_are_told_at_once(mlp: Workload) -> None:
     """One run tells all there is to mend."""
     both = replace(

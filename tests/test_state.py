@@ -22,7 +22,6 @@ SGD = {"optimizer": "SGD", "keywords": {"momentum": 0.9}}
 ADAMW: dict[str, Any] = {"optimizer": "AdamW", "keywords": {}}
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"momentum": 0.9, "foreach": True}),
-    ("SGD", {"momentum": 0.9, "fused": True}),
     ("Adam", {"amsgrad": True}),
     ("Adam", {"foreach": True}),
     ("Adam", {"fused": True}),
@@ -49,7 +48,7 @@ def shorter() -> Workload:
         (stateful(**SGD), stateful(**ADAMW), "param_groups/0/betas/0: it has nothing, this run has a value; "),
         (stateful(**ADAMW), stateful(**SGD), "param_groups/0/momentum: it has nothing, this run has a value; "),
         (stateful(), shorter(), "modules/net/1.weight: it has float32 (6,), this run has nothing; "),
-        (stateful(), stateful(scheduled=False), "schedulers/all/gamma: it has a value, this run has nothing; "),
+        (stateful(), stateful(scheduled=False), "schedulers/net/gamma: it has a value, this run has nothing; "),
         (pair(), pair(("a", "c")), "modules/c/weight: it has nothing, this run has float32 (6, 6); "),
     ],
     ids=["width", "SGD, AdamW", "AdamW, SGD", "parameters", "no scheduler", "names"],
@@ -112,11 +111,13 @@ def test_settings_that_differ_are_the_saved_ones_and_are_told(path: Path) -> Non
 
     assert checkpoint.load(run, path) == [
         "scaler/growth_interval: 2 as saved, not 7 as this run was started with",
-        "optimizers/all/param_groups/0/lr: 0.05 as saved, not 0.2 as this run was started with",
-        "optimizers/all/param_groups/0/momentum: 0.9 as saved, not 0.5 as this run was started with",
+        "optimizers/net/param_groups/0/lr: 0.05 as saved, not 0.2 as this run was started with",
+        "optimizers/net/param_groups/0/momentum: 0.9 as saved, not 0.5 as this run was started with",
+        "optimizers/extra/param_groups/0/lr: 0.05 as saved, not 0.2 as this run was started with",
+        "optimizers/extra/param_groups/0/momentum: 0.9 as saved, not 0.5 as this run was started with",
     ]
     assert scaler_numbers(run)["growth_interval"] == 2
-    group = run.optimizers["all"].param_groups[0]
+    group = run.optimizers["net"].param_groups[0]
     assert (group["lr"], group["momentum"]) == (0.05, 0.9)
 
 
@@ -158,7 +159,7 @@ def test_an_optimizers_state_keeps_its_bits_and_dtypes(optimizer: str, keywords:
     checkpoint.save(run, path)
     resumed = fresh(1, workload=workload)
     checkpoint.load(resumed, path)
-    tensors = [leaf for _, leaf in walk(resumed.optimizers["all"].state_dict()["state"]) if torch.is_tensor(leaf)]
+    tensors = [leaf for _, leaf in walk(resumed.optimizers["net"].state_dict()["state"]) if torch.is_tensor(leaf)]
 
     assert differing(saved, leaves_of(resumed)) == []
     assert {(each.dtype, each.device.type) for each in tensors} == {(torch.float32, "cpu")}
@@ -179,12 +180,15 @@ class Odd(torch.optim.SGD):
 
 def test_state_in_other_dtypes_than_the_parameters_keeps_them(path: Path) -> None:
     """`Optimizer.load_state_dict` alone casts it: an integer beyond 2**24 would be another number."""
-    odd = replace(stateful(), optimizers=lambda modules, lr: {"all": Odd(modules["net"].parameters(), lr=lr)})
+    odd = replace(
+        stateful(scheduled=False),
+        optimizers=lambda modules, lr: {name: Odd(module.parameters(), lr=lr) for name, module in modules.items()},
+    )
     run = trained(3, workload=odd)
     checkpoint.save(run, path)
     resumed = fresh(1, workload=odd)
     checkpoint.load(resumed, path)
-    [own, *_] = resumed.optimizers["all"].state.values()
+    [own, *_] = resumed.optimizers["net"].state.values()
 
     assert differing(leaves_of(run), leaves_of(resumed)) == []
     assert {key: value.dtype for key, value in own.items() if key != "momentum_buffer"} == {

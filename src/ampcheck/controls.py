@@ -4,7 +4,7 @@ from typing import Any
 
 from ampcheck import checkpoint
 from ampcheck.precision import MODES
-from ampcheck.reference import STOP, Ending, Reference, Setup, ending
+from ampcheck.reference import STEPS, STOP, Ending, Reference, Setup, ending
 from ampcheck.training import train
 
 EARLY = "save between step() and update()"
@@ -12,23 +12,40 @@ NEED_A_SCALER = ("scaler", "growth tracker", EARLY)
 
 
 def controls(setup: Setup, mode: str, reference: Reference, *, bit_exact: bool) -> list[dict[str, Any]]:
-    """Return for every part whether its loss can matter in `mode`, whether it was caught, and what gave it away.
+    """Return for every part if its loss can matter in `mode` and why not, if it was caught, and what gave it away.
 
     It counts as caught only if plain resumes were `bit_exact`.
     """
     told = []
     for part in [*checkpoint.LOSABLE, EARLY]:
-        matters, by = MODES[mode].scaler or part not in NEED_A_SCALER, []
-        if matters:
-            ended = _saved_early(setup, mode, reference) if part == EARLY else _without(setup, mode, part)
-            by = ended.differs(reference)
-        told.append({"part": part, "matters": matters, "caught": bit_exact and bool(by), "by": by})
+        why_not = _why_not(setup, mode, part)
+        by = [] if why_not else _given_away(setup, mode, part, reference)
+        told.append(
+            {"part": part, "matters": not why_not, "why_not": why_not, "caught": bit_exact and bool(by), "by": by}
+        )
     return told
 
 
-def _without(setup: Setup, mode: str, part: str) -> Ending:
+def _why_not(setup: Setup, mode: str, part: str) -> str:
+    """Say why the loss of `part` can't matter; empty if it can."""
+    if part in NEED_A_SCALER and not MODES[mode].scaler:
+        return "no scaler"
+    if part == "gradients" and setup.params.train.zero_grad == "set_to_none":
+        return "dropped after every step"
+    return ""
+
+
+def _given_away(setup: Setup, mode: str, part: str, reference: Reference) -> list[str]:
+    if part == EARLY:
+        return _saved_early(setup, mode, reference).differs(reference)
+    # A loss need not show at every stop: a gradient of zero does if the next step does not use its module.
+    found = (_without(setup, mode, part, stop).differs(reference) for stop in [STOP, *range(STEPS)])
+    return next(filter(None, found), [])
+
+
+def _without(setup: Setup, mode: str, part: str, stop: int) -> Ending:
     run = setup.run(mode, other_seed=1)
-    checkpoint.load_without(part, run, setup.checkpoint(mode, STOP))
+    checkpoint.load_without(part, run, setup.checkpoint(mode, stop))
     return ending(run, setup.batches())
 
 

@@ -27,14 +27,15 @@ def by_name(what: str, made: Any, kind: type[T], *, may_be_empty: bool = False) 
 def refuse(mode: Mode, device: torch.device, modules: Modules, optimizers: Optimizers, schedulers: Schedulers) -> None:
     """ValueError, a line a reason, if the loop can't train these in `mode` on `device`.
 
-    All weights lie on the device, those that an optimizer trains in a module; under a scaler none of them has 16 bits.
-    No optimizer is listed twice, and a scheduler bears its optimizer's name. The `step` of both needs no argument.
+    All weights lie on the device, those that an optimizer trains in a module; under a scaler none of them has 16 bits,
+    and no fused SGD has momentum. No optimizer is listed twice, and a scheduler bears its optimizer's name. The `step`
+    of both needs no argument.
     """
     wrong = [*_elsewhere(device, modules), *_homeless(modules, optimizers)]
     wrong += [*_twice(optimizers), *_strangers(optimizers, schedulers)]
     wrong += _needy(optimizers, "SGD or Adam") + _needy(schedulers, "StepLR")
     if mode.scaler:
-        wrong += _half(modules)
+        wrong += [*_half(modules), *_uninitialised(optimizers)]
     if wrong:
         raise ValueError("\n".join(f"workload: {reason}" for reason in wrong))
 
@@ -85,6 +86,17 @@ def _needy(steppers: Mapping[str, Any], instead: str) -> list[str]:
             kind = type(each).__name__
             found.append(f"{name} is {kind}, but the loop calls step() and no more ({error}); take {instead}, say")
     return found
+
+
+def _uninitialised(optimizers: Optimizers) -> list[str]:
+    """Of torch's fused SGD: the momentum of a first step that is skipped is memory as it was allocated."""
+    return [
+        f"{name} is a fused SGD with momentum, which torch takes from uninitialised memory if the scaler skips "
+        "its first step; leave fused out"
+        for name, optimizer in optimizers.items()
+        if isinstance(optimizer, torch.optim.SGD)
+        and any(group["fused"] and group["momentum"] for group in optimizer.param_groups)
+    ]
 
 
 def _half(modules: Modules) -> list[str]:

@@ -58,6 +58,20 @@ def _keep_dtypes(saved: State, loaded: State, device: torch.device) -> None:
             loaded[key] = value.to(device)
 
 
+def _get_gradients(run: Run) -> State:
+    """Return by module and parameter whether there is a gradient: between steps it is zero where they are kept."""
+    return {
+        name: {path: parameter.grad is not None for path, parameter in module.named_parameters()}
+        for name, module in run.modules.items()
+    }
+
+
+def _put_gradients(run: Run, state: State) -> None:
+    for name, module in run.modules.items():
+        for path, parameter in module.named_parameters():
+            parameter.grad = torch.zeros_like(parameter) if state[name][path] else None
+
+
 def _put_step(run: Run, step: int) -> None:
     run.step = step
 
@@ -66,6 +80,7 @@ PARTS = {
     "modules": _dicts_of(lambda run: run.modules),
     "optimizers": replace(_dicts_of(lambda run: run.optimizers), put=_put_optimizers),
     "schedulers": _dicts_of(lambda run: run.schedulers),
+    "gradients": Part(_get_gradients, _put_gradients),
     "scaler": Part(lambda run: run.scaler.state_dict(), _put_scaler),
     "rng": Part(lambda _: generators.get(), lambda _, state: generators.put(state)),
     "step": Part(lambda run: run.step, _put_step),

@@ -1,7 +1,7 @@
 """A small network with all kinds of state: what the resume drill runs on, whatever the size of the timed one.
 
 Dropout and noise from torch's, numpy's and python's generators, BatchNorm's running statistics, any optimizer of
-torch.optim, and a learning rate that changes with every step.
+torch.optim, a learning rate that changes with every step, and a module that only some steps use, drawn by python's.
 """
 
 import random
@@ -21,7 +21,7 @@ def build(batch_size: int, width: int, optimizer: str, keywords: Mapping[str, An
 
     def modules() -> Modules:
         layers = [nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.25), nn.Linear(width, width)]
-        return {"net": nn.Sequential(*layers)}
+        return {"net": nn.Sequential(*layers), "extra": nn.Linear(width, width)}
 
     def batch(generator: np.random.Generator) -> Batch:
         return {
@@ -32,12 +32,15 @@ def build(batch_size: int, width: int, optimizer: str, keywords: Mapping[str, An
     def losses(modules: Modules, batch: Batch) -> list[torch.Tensor]:
         # The generators that users draw from; of two normal draws that they make at once, both keep one for later.
         noise = 1 + 0.1 * (random.gauss() + float(np.random.standard_normal()))  # noqa: NPY002
-        return [nn.functional.mse_loss(modules["net"](batch["input"]), batch["target"]) * noise]
+        used = modules["extra"](batch["input"]) if random.random() < 0.5 else batch["input"]
+        return [nn.functional.mse_loss(modules["net"](used), batch["target"]) * noise]
 
     def optimizers(modules: Modules, lr: float) -> Optimizers:
-        return {"all": getattr(torch.optim, optimizer)(modules["net"].parameters(), lr=lr, **keywords)}
+        kind = getattr(torch.optim, optimizer)
+        return {name: kind(module.parameters(), lr=lr, **keywords) for name, module in modules.items()}
 
     def schedulers(optimizers: Optimizers) -> Schedulers:
-        return {"all": ExponentialLR(optimizers["all"], gamma=0.9)} if scheduled else {}
+        scheduled_ones = optimizers if scheduled else {}
+        return {name: ExponentialLR(optimizer, gamma=0.9) for name, optimizer in scheduled_ones.items()}
 
     return Workload(modules=modules, batch=batch, losses=losses, optimizers=optimizers, schedulers=schedulers)
