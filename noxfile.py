@@ -46,9 +46,9 @@ def drill(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; arguments go to pytest."""
+    """Run the tests, as many at once as there are cores; arguments go to pytest."""
     install(session, "tests")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", "--dist", "worksteal", *session.posargs)
 
 
 @nox.session

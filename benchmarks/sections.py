@@ -50,6 +50,7 @@ def recipe(device: str) -> dict[str, Any]:
     raw = params.read(ROOT / "params.yaml")
     raw |= {"device": device, "workload": "ampcheck.workloads.mlp:build"}
     raw["sizes"] = params.read(ROOT / "sizes.yaml")["recipe"]
+    raw["workload"] = raw["sizes"].pop("workload")
     raw["data"] |= {"num_batches": 50}
     raw["train"] |= {"epochs": 3, "zero_grad": "set_to_none", "emulated": False, "modes": list(MODES)}
     return raw

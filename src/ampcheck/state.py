@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import torch
 
 from ampcheck import generators
-from ampcheck.identity import few, walk
+from ampcheck.fit import misfits, other_settings
+from ampcheck.identity import few
 from ampcheck.precision import MODES
 from ampcheck.training import Run
 
@@ -103,57 +104,17 @@ def put(run: Run, state: State, mode: str) -> list[str]:
     """
     fresh = get(run)
     crossing = MODES[mode].scaler != run.mode.scaler
-    if wrong := _differences(_alike(state, crossing=crossing), _alike(fresh, crossing=crossing)):
+    if wrong := misfits(state, fresh, crossing=crossing):
         raise ValueError(few(wrong, "; "))
-    told = [*_mode_told(state, mode, run), *_settings_told(state, fresh)]
+    told = [*_mode_told(state, mode, run), *other_settings(state, fresh)]
     for name, part in PARTS.items():
         part.put(run, state[name])
     return told
 
 
-def _alike(state: State, *, crossing: bool) -> dict[str, str]:
-    """Outline what two runs of one workload have alike; an optimizer's buffers come with its first step only."""
-    alike = {**state, "optimizers": _groups(state), "scaler": {} if crossing else state["scaler"]}
-    return {path: _kind(leaf) for path, leaf in walk(alike) if not isinstance(leaf, Mapping | list | tuple)}
-
-
-def _groups(state: State) -> State:
-    return {name: {"param_groups": each["param_groups"]} for name, each in state["optimizers"].items()}
-
-
-def _kind(leaf: object) -> str:
-    return f"{str(leaf.dtype)[6:]} {tuple(leaf.shape)}" if isinstance(leaf, torch.Tensor) else "a value"
-
-
-def _differences(found: dict[str, str], expected: dict[str, str]) -> list[str]:
-    return [
-        f"{path}: it has {found.get(path, 'nothing')}, this run has {expected.get(path, 'nothing')}"
-        for path in {**expected, **found}
-        if found.get(path) != expected.get(path)
-    ]
-
-
 def _mode_told(state: State, mode: str, run: Run) -> list[str]:
     if mode == run.mode.name:
         return []
-    fate = {(True, False): "; the saved scaler is ignored", (False, True): "; its scaler starts fresh"}
-    return [
-        f"mode: saved in {mode}, goes on in {run.mode.name}" + fate.get((bool(state["scaler"]), run.mode.scaler), "")
-    ]
-
-
-def _settings_told(state: State, fresh: State) -> list[str]:
-    saved, started = _settings(state), _settings(fresh)
-    return [
-        f"{path}: {saved[path]} as saved, not {value} as this run was started with"
-        for path, value in started.items()
-        if path in saved and saved[path] != value
-    ]
-
-
-def _settings(state: State) -> dict[str, Any]:
-    """Return what the run was set up with, by path; where there is a scheduler, the learning rate is its business."""
-    scaler = {key: value for key, value in state["scaler"].items() if key not in ("scale", "_growth_tracker")}
-    scheduled = tuple(f"optimizers/{name}/" for name in state["schedulers"])
-    found = walk({"scaler": scaler, "optimizers": _groups(state)})
-    return {path: value for path, value in found if not (path.endswith("/lr") and path.startswith(scheduled))}
+    fates = {(True, False): "; the saved scaler is ignored", (False, True): "; its scaler starts fresh"}
+    fate = fates.get((bool(state["scaler"]), run.mode.scaler), "")
+    return [f"mode: saved in {mode}, goes on in {run.mode.name}{fate}"]
