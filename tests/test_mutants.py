@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ampcheck import checkpoint, generators, runaway, schedulers, state, stops, training
+from ampcheck import checkpoint, fit, generators, runaway, schedulers, state, stops, training
 from ampcheck.across import across
 from ampcheck.controls import controls
 from ampcheck.identity import differing, leaves
@@ -31,14 +31,13 @@ NO_MOMENTA = "{x: {**y, 'state': {}} for x, y in state[name].items()} if name ==
 BUFFERS = "dict(getattr(each, 'named_buffers', dict)())"
 NO_BUFFERS = "{key: leaf for key, leaf in each.state_dict().items() if 'num_' not in key and 'running_' not in key}"
 NOT_STRICT = "each.load_state_dict(state[name], **{'strict': False} if isinstance(each, torch.nn.Module) else {})"
-COMPARED, UNCOMPARED = "if wrong := _differences(", "if wrong := [] and _differences("
+COMPARED, UNCOMPARED = "if wrong := misfits(", "if wrong := [] and misfits("
 IN_STATE = {
     "the scaler is not restored": {PUT_SCALER: "pass"},
     "the growth tracker is not restored": {PUT_SCALER: 'run.scaler.load_state_dict(state | {"_growth_tracker": 0})'},
     "the scaler keeps its own growth interval": {
         PUT_SCALER: 'run.scaler.load_state_dict(state | {"growth_interval": run.scaler.get_growth_interval()})'
     },
-    "other settings are not told": {"if path in saved and saved[path] != value": "if False"},
     "a scaler that was not saved is restored": {"if state and run.scaler": "if run.scaler"},
     "generators are neither saved nor restored": {'"rng": Part(': f'"rng": {FORGOTTEN} or Part('},
     "the optimizer is made anew": {"part.put(run, state[name])": f"part.put(run, {NO_MOMENTA})"},
@@ -82,12 +81,14 @@ IN_CHECKPOINT = {
     "what was read once serves two resumes": {"def read(": "import functools\n\n@functools.cache\ndef read("},
     "what is saved is rounded": {'"state": parts': f'"state": {ROUNDED}'},
 }
+IN_FIT = {"other settings are not told": {"if path in kept and kept[path] != value": "if False"}}
 IN_RUNAWAY = {"a run that only skips goes on": {"if bool((scales.diff() < 0).all())": "if False"}}
 IN = [
     (state, IN_STATE),
     (generators, IN_GENERATORS),
     (training, IN_TRAINING),
     (checkpoint, IN_CHECKPOINT),
+    (fit, IN_FIT),
     (runaway, IN_RUNAWAY),
 ]
 FAULTS = {fault: (module, edits) for module, faults in IN for fault, edits in faults.items()}
