@@ -117,7 +117,7 @@ def train_step(run: Run, batch: Batch) -> torch.Tensor:
         losses = list(run.workload.losses(run.modules, batch))
     if run.step in run.overflow_at:
         losses = [loss * math.inf for loss in losses]
-    torch.autograd.backward(run.scaler.scale(losses))  # one pass, since losses may share a graph
+    torch.autograd.backward([run.scaler.scale(loss) for loss in losses])  # one pass, since losses may share a graph
     for optimizer in run.optimizers.values():
         if _has_gradients(optimizer):  # else no loss of this step used its parameters
             run.scaler.step(optimizer)
