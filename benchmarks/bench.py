@@ -12,8 +12,10 @@ import torch
 
 from ampcheck import environment, launch
 from ampcheck.meters import CpuMeter
+from ampcheck.options import Options
 from ampcheck.precision import MODES, Mode
-from ampcheck.training import Run, start, train
+from ampcheck.run import Run, start
+from ampcheck.training import train
 from ampcheck.workloads import Batch, mlp
 from benchmarks import pairs, saving
 
@@ -39,7 +41,7 @@ class Case:
         workload = mlp.build(self.batch_size, self.width, self.width, num_layers=3)
         made = [workload.batch(np.random.default_rng(seed)) for seed in range(NUM_BATCHES)]
         batches: list[Batch] = [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in made]
-        return start(workload, self.mode, torch.device("cpu"), lr=0.001, zero_grad="set_to_none"), batches
+        return start(workload, self.mode, torch.device("cpu"), Options(lr=0.001, zero_grad="set_to_none")), batches
 
 
 def cases() -> list[Case]:

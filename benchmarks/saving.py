@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from ampcheck import checkpoint, launch, state
+from ampcheck.options import Options
 from ampcheck.precision import MODES
-from ampcheck.training import Run, start, train
+from ampcheck.run import Run, start
+from ampcheck.training import train
 from ampcheck.workloads import mlp
 from benchmarks import pairs
 
@@ -30,7 +32,7 @@ def trained(width: int, optimizer: str) -> Run:
         optimizers=lambda modules, lr: {"all": OPTIMIZERS[optimizer](modules["net"], lr)},
     )
     batch = {name: torch.from_numpy(array) for name, array in workload.batch(np.random.default_rng(0)).items()}
-    run = start(workload, MODES["amp-bf16"], torch.device("cpu"), lr=0.001, zero_grad="set_to_none")
+    run = start(workload, MODES["amp-bf16"], torch.device("cpu"), Options(lr=0.001, zero_grad="set_to_none"))
     train(run, [batch], 2)
     return run
 

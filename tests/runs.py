@@ -13,8 +13,10 @@ from torch.optim.lr_scheduler import ExponentialLR, StepLR
 
 from ampcheck import checkpoint, launch, state, workloads
 from ampcheck.identity import Leaves, leaves
+from ampcheck.options import Options
 from ampcheck.precision import MODES
-from ampcheck.training import Run, start, train
+from ampcheck.run import Run, start
+from ampcheck.training import train
 from ampcheck.workloads import Batch, Workload
 
 SIZES = {"batch_size": 4, "width": 6, "optimizer": "SGD", "keywords": {"momentum": 0.9}, "scheduled": True}
@@ -48,8 +50,9 @@ def fresh(seed: int = 0, mode: str = "amp-fp16", workload: Workload | None = Non
     """A run at step 0; with a scaler, its second step overflows, and the scale grows after every two good ones."""
     launch.prepare(seed=seed, threads=1, deterministic=True)
     scaled = {"scaler": SCALER, "overflow_at": frozenset({1})} if MODES[mode].scaler else {}
-    options: dict[str, Any] = {"lr": 0.05, "zero_grad": "set_to_none"} | scaled | changed
-    return start(workload or stateful(), MODES[mode], torch.device("cpu"), **options)
+    options: dict[str, Any] = {"lr": 0.05, "zero_grad": "set_to_none"} | changed
+    kept = scaled | {key: options.pop(key) for key in ("scaler", "overflow_at") if key in options}
+    return start(workload or stateful(), MODES[mode], torch.device("cpu"), Options(**options), **kept)
 
 
 def batches(count: int = 8) -> list[Batch]:

@@ -19,7 +19,8 @@ from ampcheck import checkpoint
 from ampcheck.files import partial as partial_file
 from ampcheck.identity import differing
 from ampcheck.processes import in_child
-from ampcheck.training import Run, train
+from ampcheck.run import Run
+from ampcheck.training import train
 from ampcheck.workloads import Batch
 from tests.runs import batches, fresh, leaves_of, stateful, trained
 

@@ -10,15 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from ampcheck import checkpoint, data, launch, params, state, training, workloads
+from ampcheck import checkpoint, data, launch, params, state, workloads
 from ampcheck.identity import digest
 from ampcheck.meters import Measured, meter_for
+from ampcheck.options import Options
 from ampcheck.precision import MODES
 from ampcheck.probe import find_device
 from ampcheck.processes import in_child
 from ampcheck.rehearsal import observe
+from ampcheck.run import Run, start
 from ampcheck.schema import Params
-from ampcheck.training import Run, train
+from ampcheck.training import train
 from ampcheck.trial import run_trial
 from ampcheck.workloads import Batch, Workload
 from tests.runs import edited
@@ -64,7 +66,7 @@ def with_dropout() -> Workload:
 def fresh(workload: Workload, mode: str, seed: int = 0, **options: Any) -> Run:
     """A run at step 0 on the first device."""
     launch.prepare(seed=seed, threads=1, deterministic=True)
-    return training.start(workload, MODES[mode], CUDA, lr=0.01, zero_grad="set_to_none", **options)
+    return start(workload, MODES[mode], CUDA, Options(lr=0.01, zero_grad="set_to_none"), **options)
 
 
 def random_batch(width: int = 64, batch_size: int = 8) -> Batch:
@@ -191,7 +193,7 @@ def test_a_checkpoint_without_this_devices_generator_is_refused(tmp_path: Path) 
     child(lambda: checkpoint.save(fresh(with_dropout(), "fp32"), path))
 
     def load_on_the_cpu() -> None:
-        run = training.start(with_dropout(), MODES["fp32"], torch.device("cpu"), lr=0.01, zero_grad="set_to_none")
+        run = start(with_dropout(), MODES["fp32"], torch.device("cpu"), Options(lr=0.01, zero_grad="set_to_none"))
         checkpoint.load(run, path)
 
     with pytest.raises(ValueError, match=r"rng/cuda/0: it has uint8 \(16,\), this run has nothing"):

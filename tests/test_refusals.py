@@ -9,8 +9,10 @@ from torch import nn
 
 from ampcheck import launch
 from ampcheck.launch import attempt
+from ampcheck.options import Options
 from ampcheck.precision import MODES
-from ampcheck.training import start, train
+from ampcheck.run import start
+from ampcheck.training import train
 from ampcheck.workloads import Batch, Modules, Workload
 
 
@@ -18,7 +20,7 @@ def refused(workload: Workload, mode: str = "fp32") -> str:
     """Return the message of the refusal."""
     launch.prepare(seed=0, threads=1, deterministic=True)
     with pytest.raises(ValueError, match="workload: ") as caught:
-        start(workload, MODES[mode], torch.device("cpu"), lr=0.1, zero_grad="set_to_none")
+        start(workload, MODES[mode], torch.device("cpu"), Options(lr=0.1, zero_grad="set_to_none"))
     return str(caught.value)
 
 
@@ -110,7 +112,9 @@ def test_an_optimizer_that_a_step_does_not_use_is_left_alone() -> None:
     )
     launch.prepare(seed=0, threads=1, deterministic=True)
     scaler = {"init_scale": 128.0}
-    run = start(workload, MODES["amp-fp16"], torch.device("cpu"), lr=0.1, zero_grad="set_to_none", scaler=scaler)
+    run = start(
+        workload, MODES["amp-fp16"], torch.device("cpu"), Options(lr=0.1, zero_grad="set_to_none"), scaler=scaler
+    )
     before = {name: module.weight.clone() for name, module in run.modules.items()}  # type: ignore[operator]
     train(run, [{"x": torch.ones(2, 3), "only_a": True}], 1)
 

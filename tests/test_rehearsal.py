@@ -9,16 +9,17 @@ import torch
 from torch import nn
 
 from ampcheck import launch
+from ampcheck.options import Options
 from ampcheck.precision import MODES
 from ampcheck.rehearsal import observe, step_seconds
-from ampcheck.training import Run, start
+from ampcheck.run import Run, start
 from ampcheck.workloads import Batch, Modules, Workload
 
 
 def fresh(workload: Workload, mode: str = "fp32") -> Run:
     """A run at step 0."""
     launch.prepare(seed=0, threads=1, deterministic=True)
-    return start(workload, MODES[mode], torch.device("cpu"), lr=0.1, zero_grad="set_to_none")
+    return start(workload, MODES[mode], torch.device("cpu"), Options(lr=0.1, zero_grad="set_to_none"))
 
 
 def with_losses(mlp: Workload, change: Callable[[torch.Tensor], Any]) -> Workload:

@@ -15,10 +15,12 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from ampcheck import checkpoint, data, identity, launch, state, workloads
+from ampcheck.options import Options
 from ampcheck.precision import MODES, Mode
 from ampcheck.reference import SIZES, WORKLOAD
+from ampcheck.run import Run, start
 from ampcheck.schema import Params
-from ampcheck.training import History, Run, scaler_numbers, skipped_steps, start, train
+from ampcheck.training import History, scaler_numbers, skipped_steps, train
 from ampcheck.trial import run_trial
 from ampcheck.workloads import Batch, Modules, Optimizers, Workload
 
@@ -53,7 +55,7 @@ def halving(optimizer: Any) -> Workload:
 def started(workload: Workload, mode: Mode = SCALED, **scaler: float) -> Run:
     """A run at step 0 from seed 0; `scaler` are keywords of its scaler."""
     launch.prepare(seed=0, threads=1, deterministic=True)
-    return start(workload, mode, torch.device("cpu"), lr=0.01, zero_grad="set_to_none", scaler=scaler)
+    return start(workload, mode, torch.device("cpu"), Options(lr=0.01, zero_grad="set_to_none"), scaler=scaler)
 
 
 def over(run: Run, *values: float) -> History:

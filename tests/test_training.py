@@ -9,9 +9,11 @@ from torch import nn
 
 from ampcheck import launch, training
 from ampcheck.identity import digest
+from ampcheck.options import Options
 from ampcheck.precision import MODES, Mode
 from ampcheck.rehearsal import observe
-from ampcheck.training import Run, scaler_numbers, start, train
+from ampcheck.run import Run, start
+from ampcheck.training import scaler_numbers, train
 from ampcheck.workloads import Batch, Modules, Workload
 
 CPU = torch.device("cpu")
@@ -21,7 +23,7 @@ RUNNABLE = [name for name, mode in MODES.items() if mode.fp32_precision == "ieee
 def fresh(workload: Workload, mode: Mode, **options: Any) -> Run:
     """A run at step 0 from seed 0."""
     launch.prepare(seed=0, threads=1, deterministic=True)
-    return start(workload, mode, CPU, lr=0.1, zero_grad="set_to_none", **options)
+    return start(workload, mode, CPU, Options(lr=0.1, zero_grad="set_to_none"), **options)
 
 
 @pytest.mark.parametrize("mode", RUNNABLE)
@@ -86,7 +88,7 @@ def test_a_power_of_two_scaler_leaves_float32_its_bits(mlp: Workload, batches: l
 def test_zero_grad_is_as_asked(mlp: Workload, batches: list[Batch], zero_grad: str, cleared: bool) -> None:
     """Gradients are dropped, or kept as zeros."""
     launch.prepare(seed=0, threads=1, deterministic=True)
-    run = start(mlp, MODES["fp32"], CPU, lr=0.1, zero_grad=zero_grad)
+    run = start(mlp, MODES["fp32"], CPU, Options(lr=0.1, zero_grad=zero_grad))
     train(run, batches, 1)
     gradients = [parameter.grad for parameter in run.modules["net"].parameters()]
 

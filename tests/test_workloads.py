@@ -8,9 +8,11 @@ import torch
 
 from ampcheck import checkpoint, data, launch, state, workloads
 from ampcheck.identity import differing, leaves
+from ampcheck.options import Options
 from ampcheck.precision import MODES
 from ampcheck.rehearsal import observe
-from ampcheck.training import Run, scaler_numbers, start, train
+from ampcheck.run import Run, start
+from ampcheck.training import scaler_numbers, train
 from ampcheck.workloads import Batch, Workload
 
 CPU = torch.device("cpu")
@@ -33,7 +35,7 @@ def fresh(workload: Workload, mode: str, seed: int = 0) -> Run:
     """A run at step 0."""
     launch.prepare(seed=seed, threads=1, deterministic=True)
     scaler = {"init_scale": 128.0} if MODES[mode].scaler else None
-    return start(workload, MODES[mode], CPU, lr=0.01, zero_grad="set_to_none", scaler=scaler)
+    return start(workload, MODES[mode], CPU, Options(lr=0.01, zero_grad="set_to_none"), scaler=scaler)
 
 
 def made(workload: Workload, folder: Path, batch_size: int) -> list[Batch]:

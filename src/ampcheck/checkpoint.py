@@ -12,8 +12,8 @@ import torch
 from ampcheck import identity, state
 from ampcheck.files import replaced_file
 from ampcheck.precision import MODES
+from ampcheck.run import Run
 from ampcheck.state import State
-from ampcheck.training import Run
 
 FORMAT = 2
 CONTENT = {"format": int, "mode": str, "state": dict, "checksums": dict}  # which are of the mode and of every leaf

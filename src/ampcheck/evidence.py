@@ -10,7 +10,15 @@ from ampcheck.files import read_json
 from ampcheck.schema import Params
 
 STEP_COLUMNS = ["repeat", "mode", "step", "seconds", "loss"]
-MEASURED = ["total_seconds", "first_step_seconds", "peak_bytes", "peak_reserved_bytes", "data_bytes", "final_loss"]
+MEASURED = [
+    "total_seconds",
+    "compile_seconds",
+    "first_step_seconds",
+    "peak_bytes",
+    "peak_reserved_bytes",
+    "data_bytes",
+    "final_loss",
+]
 MEASURED += ["optimizer_steps", "skipped_steps"]
 
 

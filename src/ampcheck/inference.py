@@ -11,8 +11,8 @@ from ampcheck import data
 from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, fresh_run
 from ampcheck.meters import memory_in_use, meter_for
+from ampcheck.run import Run
 from ampcheck.schema import Params
-from ampcheck.training import Run
 from ampcheck.workloads import Batch
 
 NO_OUTPUTS = "the workload has no `outputs`: give one, a function of (modules, batch), to have inference measured"

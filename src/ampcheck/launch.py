@@ -3,16 +3,18 @@
 import os
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from ampcheck import training, workloads
+from ampcheck import workloads
+from ampcheck.options import Options
 from ampcheck.precision import MODES
 from ampcheck.processes import KilledError, Progress, in_child
+from ampcheck.run import Run, start
 from ampcheck.runaway import RunawayError
 from ampcheck.schema import Params
 
@@ -44,21 +46,25 @@ def fresh_run(
     seed: int,
     scaler: Mapping[str, float] | None = None,
     overflow_at: frozenset[int] = frozenset(),
-) -> training.Run:
+) -> Run:
     """Set this process's threads, determinism and seeds, and build the workload's run at step 0."""
     prepare(seed=seed, threads=machine["threads"], deterministic=params.deterministic)
     device = torch.device(machine["device"])
     if device.type == "cuda":
         torch.cuda.set_device(device)  # for events, and for what a user's code makes on "cuda"
-    return training.start(
+    return start(
         workloads.load(params.workload, params.sizes),
         MODES[mode],
         device,
-        lr=params.train.lr,
-        zero_grad=params.train.zero_grad,
+        Options(**{each.name: getattr(params.train, each.name) for each in fields(Options)}),
         scaler=scaler,
         overflow_at=overflow_at,
     )
+
+
+def eager(params: Params) -> Params:
+    """Return `params` without torch.compile: hooks on modules would not see what it has fused."""
+    return params.model_copy(update={"train": params.train.model_copy(update={"compile": False})})
 
 
 def prepare(*, seed: int, threads: int, deterministic: bool) -> None:
@@ -85,6 +91,10 @@ def _guarded(function: Callable[[Progress], T], progress: Progress) -> T | Failu
         first_line = str(error).partition("\n")[0]
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in first_line:
             return Failure(f"out of memory: {first_line}")
+        if "C++ compiler" in str(error) or "C compiler" in str(error):
+            raise ValueError(
+                "train.compile: got true; torch.compile finds no C++ compiler here: install one, or set it to false"
+            ) from error
         if "unsafe to autocast" in first_line:
             raise ValueError(
                 "workload: binary cross entropy of probabilities is refused under autocast on CUDA; take the form of "

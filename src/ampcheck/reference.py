@@ -12,8 +12,9 @@ from ampcheck import checkpoint, data, identity, state, workloads
 from ampcheck.identity import Leaves
 from ampcheck.launch import fresh_run
 from ampcheck.precision import MODES
+from ampcheck.run import Run
 from ampcheck.schema import Params
-from ampcheck.training import Run, train
+from ampcheck.training import train
 from ampcheck.workloads import Batch, Modules
 
 WORKLOAD = "ampcheck.workloads.stateful:build"
@@ -48,7 +49,7 @@ class Setup:
             update={
                 "workload": WORKLOAD,
                 "sizes": self.sizes,
-                "train": self.params.train.model_copy(update={"lr": 0.05}),
+                "train": self.params.train.model_copy(update={"lr": 0.05, "compile": False}),
             }
         )
         has_scaler = MODES[mode].scaler

@@ -13,10 +13,11 @@ from torch import nn
 
 from ampcheck import data
 from ampcheck.identity import walk
-from ampcheck.launch import Failure, attempt, fresh_run
+from ampcheck.launch import Failure, attempt, eager, fresh_run
+from ampcheck.run import Run
 from ampcheck.schedulers import that_wait
 from ampcheck.schema import Params
-from ampcheck.training import Run, train
+from ampcheck.training import train
 from ampcheck.workloads import Batch, Modules
 
 # Kinds of modules whose operation autocast runs in 16 bits.
@@ -51,7 +52,7 @@ def rehearse(params: Params, machine: Mapping[str, Any], mode: str, available: M
         return Rehearsal(mode, why=available["why"])
 
     def observed(_: object) -> Rehearsal:
-        run = fresh_run(params, machine, mode, seed=params.seed)
+        run = fresh_run(eager(params), machine, mode, seed=params.seed)
         return observe(run, data.load(data.PATH, run.device, num_batches=1, rows=params.resume.batch_size)[0])
 
     result = attempt(observed, f"rehearse {mode}")

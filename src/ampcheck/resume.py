@@ -11,8 +11,9 @@ from ampcheck.plan import shortened
 from ampcheck.precision import MODES
 from ampcheck.processes import Progress
 from ampcheck.rehearsal import step_seconds
+from ampcheck.run import Run
 from ampcheck.schema import Params, Resume
-from ampcheck.training import Run, scaler_numbers, train
+from ampcheck.training import scaler_numbers, train
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,9 @@ def _attempted(
     def leg(progress: Progress) -> Leg:
         # A resumed leg starts from other seeds, so that nothing is right by accident.
         run = check.run(seed=(check.params.seed + load) % 2**32)
-        batches = data.load(data.PATH, run.device, num_batches=until, rows=check.params.resume.batch_size)
+        batches = data.load(
+            data.PATH, run.device, num_batches=until * run.options.accumulate, rows=check.params.resume.batch_size
+        )
         if lost:
             checkpoint.load_without(lost, run, check.checkpoint)
         elif load:

@@ -37,6 +37,13 @@ def _sizes(sizes: dict[str, Any]) -> dict[str, Any]:
     return sizes
 
 
+def _named(keywords: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(keywords.get("name"), str):
+        raise ValueError(f"needs a name, say {{name: Adam}}, and keywords beside it; got {keywords}")
+    return keywords
+
+
+Named = Annotated[dict[str, Any], AfterValidator(_named)]  # a class of torch's, and keywords
 Natural = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
 Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -59,6 +66,12 @@ class Train(Section):
 
     epochs: Count
     lr: Positive
+    optimizer: Named | None
+    scheduler: Named | None
+    clip_norm: Positive | None
+    accumulate: Count
+    gradient_penalty: Positive | None
+    compile: bool
     zero_grad: Literal["set_to_none", "zeros"]
     emulated: bool
     modes: Annotated[list[Annotated[str, AfterValidator(_mode)]], Field(min_length=1), AfterValidator(_distinct)]

@@ -15,7 +15,7 @@ from ampcheck import generators
 from ampcheck.fit import misfits, other_settings
 from ampcheck.identity import few
 from ampcheck.precision import MODES
-from ampcheck.training import Run
+from ampcheck.run import Run
 
 State: TypeAlias = dict[str, Any]  # part -> nested dicts and lists of tensors, numbers and strings
 

@@ -5,8 +5,9 @@ from typing import Any
 from ampcheck import identity, state
 from ampcheck.precision import MODES
 from ampcheck.reference import STEPS, STOP, Ending, Reference, Setup, ending
+from ampcheck.run import Run
 from ampcheck.runaway import SKIPS_IN_A_ROW, RunawayError
-from ampcheck.training import Run, train
+from ampcheck.training import train
 
 ENDLESS = 10 * SKIPS_IN_A_ROW
 

@@ -17,6 +17,7 @@ class Summary:
     trained: bool
     step_seconds: float | None
     total_seconds: float | None
+    compile_seconds: float | None
     first_step_seconds: float | None
     samples_per_second: float | None
     speedup: float | None
@@ -53,8 +54,9 @@ def _summary(evidence: Evidence, mode: str, steady: "pd.Series[float]") -> Summa
         trained=not trained.empty,
         step_seconds=step_seconds,
         total_seconds=_number(median["total_seconds"]),
+        compile_seconds=_number(median["compile_seconds"]),
         first_step_seconds=_number(median["first_step_seconds"]),
-        samples_per_second=evidence.params.sizes["batch_size"] / step_seconds if step_seconds else None,
+        samples_per_second=_samples_a_step(evidence) / step_seconds if step_seconds else None,
         speedup=ratio.mean,
         speedup_low=ratio.low,
         speedup_high=ratio.high,
@@ -70,6 +72,13 @@ def _summary(evidence: Evidence, mode: str, steady: "pd.Series[float]") -> Summa
         reproducible=len(set(trained["digest"])) == 1 if len(trained) > 1 else None,
         resume_bit_exact=evidence.resume[mode]["bit_exact"],
         why=None if failed.empty else str(failed["why"].iloc[0]),
+    )
+
+
+def _samples_a_step(evidence: Evidence) -> int:
+    """Of a full window of accumulated batches: the median step is one."""
+    return int(evidence.params.sizes["batch_size"]) * min(
+        evidence.params.train.accumulate, evidence.params.data.num_batches
     )
 
 

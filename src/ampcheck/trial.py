@@ -1,19 +1,24 @@
 """One timed trial: a mode in a process of its own, measured from first step to last."""
 
 import csv
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from ampcheck import data, identity, state
+from ampcheck import checkpoint, data, identity, state
 from ampcheck.files import write_json
 from ampcheck.launch import Failure, attempt, fresh_run
 from ampcheck.meters import meter_for
 from ampcheck.processes import Progress
 from ampcheck.rehearsal import step_seconds
+from ampcheck.run import Run
 from ampcheck.schema import Params
-from ampcheck.training import scaler_numbers, skipped_steps, train
+from ampcheck.training import scaler_numbers, skipped_steps, train, windows_of
+from ampcheck.workloads import Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +31,7 @@ class Trial:
     why: str = ""
     steps: int | None = None
     total_seconds: float | None = None
+    compile_seconds: float | None = None  # of a step before the window, which torch.compile spends on compiling
     first_step_seconds: float | None = None
     peak_bytes: int | None = None
     peak_reserved_bytes: int | None = None
@@ -47,7 +53,7 @@ def run_trial(
     """Train `mode` in a child and return its result; `available` is the mode's entry in modes.json."""
     if not available["available"] or (available["emulated"] and not params.train.emulated):
         return Trial(mode=mode, repeat=repeat, trained=False, why=available["why"])
-    steps = params.train.epochs * params.data.num_batches
+    steps = params.train.epochs * math.ceil(params.data.num_batches / params.train.accumulate)
     label = f"train {mode}, repeat {repeat}"
     if available["emulated"]:
         _print_estimate(params, machine, mode, steps)
@@ -79,6 +85,7 @@ def write_trial(trial: Trial, folder: Path) -> None:
 def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int, progress: Progress) -> Trial:
     run = fresh_run(params, machine, mode, seed=params.seed)
     batches = data.load(data.PATH, run.device, num_batches=params.data.num_batches)
+    compile_seconds = _compile_seconds(run, batches) if run.options.compile else None
     meter = meter_for(run.device)
 
     def lap() -> None:
@@ -86,7 +93,7 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
         progress.value = run.step
 
     meter.start()
-    history = train(run, batches, params.train.epochs * len(batches), lap)
+    history = train(run, batches, params.train.epochs * len(windows_of(batches, run.options.accumulate)), lap)
     measured = meter.stop()
 
     losses = history.losses.tolist()
@@ -101,6 +108,7 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
         repeat=repeat,
         trained=True,
         steps=run.step,
+        compile_seconds=compile_seconds,
         first_step_seconds=measured.step_seconds[0],
         data_bytes=data.nbytes(batches),
         final_loss=losses[-1],
@@ -110,6 +118,18 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
         digest=identity.digest([state.get(run), losses]),
         losses=losses,
     )
+
+
+def _compile_seconds(run: Run, batches: list[Batch]) -> float:
+    """Take one step, which compiles, and return how long it took; the run is put back where it was."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "before.pt"
+        checkpoint.save(run, path)
+        started = time.perf_counter()
+        train(run, batches, run.step + 1).losses.tolist()  # waits for the device
+        seconds = time.perf_counter() - started
+        checkpoint.load(run, path)
+    return seconds
 
 
 def _print_estimate(params: Params, machine: Mapping[str, Any], mode: str, steps: int) -> None:

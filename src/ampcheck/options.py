@@ -1,0 +1,59 @@
+"""What a run may be asked for beyond the plain recipe, and the optimizers and schedulers that torch has by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ampcheck.refusals import by_name
+from ampcheck.workloads import Modules, Optimizers, Schedulers, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to train; the names are those of the section `train`, and so is what they mean. None is not asked for."""
+
+    lr: float
+    zero_grad: str
+    optimizer: Mapping[str, Any] | None = None  # name in torch.optim, and keywords
+    scheduler: Mapping[str, Any] | None = None  # name in torch.optim.lr_scheduler, and keywords
+    clip_norm: float | None = None
+    accumulate: int = 1
+    gradient_penalty: float | None = None
+    compile: bool = False
+
+
+def optimizers(workload: Workload, modules: Modules, options: Options) -> Optimizers:
+    """Return the workload's own optimizers, or those of `options` in their places, for the same parameters."""
+    own = by_name("optimizers", workload.optimizers(modules, options.lr), torch.optim.Optimizer)
+    if options.optimizer is None:
+        return own
+    groups = {name: [{"params": group["params"]} for group in each.param_groups] for name, each in own.items()}
+    make = _made_by_name("train.optimizer", torch.optim, options.optimizer)
+    return {name: make(group, lr=options.lr) for name, group in groups.items()}
+
+
+def schedulers(workload: Workload, made: Optimizers, options: Options) -> Schedulers:
+    """Return the workload's own schedulers, or one of `options` for each optimizer."""
+    scheduler = torch.optim.lr_scheduler.LRScheduler
+    if options.scheduler is None:
+        return by_name("schedulers", workload.schedulers(made), scheduler, may_be_empty=True)
+    make = _made_by_name("train.scheduler", torch.optim.lr_scheduler, options.scheduler)
+    return {name: make(optimizer) for name, optimizer in made.items()}
+
+
+def _made_by_name(key: str, module: Any, asked: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what makes an object of the class that `asked` names in `module`. ValueError if there is none."""
+    name, keywords = asked["name"], {keyword: value for keyword, value in asked.items() if keyword != "name"}
+    kind = getattr(module, name, None)
+    if not isinstance(kind, type):
+        raise ValueError(f"{key}.name: got {name!r}; {module.__name__} has no such class; see its documentation")
+
+    def make(*given: Any, **also: Any) -> Any:  # noqa: ANN401
+        try:
+            return kind(*given, **also, **keywords)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{key}: {name} refuses {keywords}: {' '.join(str(error).split())}") from error
+
+    return make
