@@ -62,13 +62,15 @@ IN_GENERATORS = {
     "python's generator loses the draw it kept": {PUT_PYTHON: PUT_PYTHON.replace("gauss", "None")},
 }
 UPDATE = "    run.scaler.update()\n"
-CLEAR = "optimizer.zero_grad(set_to_none=run.set_to_none)"
-NEW_SCALER = "GradScaler('cpu', 1024.0, 1.7, 0.5, 3, run.scaler.is_enabled())"
+CLEAR = 'optimizer.zero_grad(set_to_none=run.options.zero_grad == "set_to_none")'
+NEW_SCALER = "torch.amp.GradScaler('cpu', 1024.0, 1.7, 0.5, 3, run.scaler.is_enabled())"
 IN_TRAINING = {
     "it is saved before update()": {UPDATE: "", "        lap()\n": f"        lap()\n    {UPDATE}"},
-    "the scaler is made anew at each call": {"    steps =": f"    run.scaler = {NEW_SCALER}\n    steps ="},
-    "the batch is not a function of the step": {"run.step % len(batches)": "(taken - 1) % len(batches)"},
-    "gradients are kept after a skip": {CLEAR: f"(losses[0].isfinite() and {CLEAR})"},
+    "the scaler is made anew at each call": {
+        "    steps, windows =": f"    run.scaler = {NEW_SCALER}\n    steps, windows ="
+    },
+    "the batch is not a function of the step": {"run.step % len(windows)": "(taken - 1) % len(windows)"},
+    "gradients are kept after a skip": {CLEAR: f"(trained_on[0].isfinite() and {CLEAR})"},
 }
 WRITE, READ = "torch.save(content, file)", 'torch.load(opened, map_location="cpu", weights_only=True, mmap=True)'
 ROUNDED = "torch.utils._pytree.tree_map_only(torch.FloatTensor, lambda leaf: leaf.half().float(), parts)"

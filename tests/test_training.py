@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ampcheck import launch, training
+from ampcheck import launch, run
 from ampcheck.identity import digest
 from ampcheck.options import Options
 from ampcheck.precision import MODES, Mode
@@ -127,7 +127,7 @@ def test_the_float32_precision_of_matmul_and_convolution_is_the_modes(mlp: Workl
 
 def test_a_scaler_that_disables_itself_is_refused(mlp: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mode with a scaler never runs without one in silence."""
-    monkeypatch.setattr(training, "GradScaler", lambda device, enabled: torch.amp.GradScaler(device, enabled=False))
+    monkeypatch.setattr(run, "GradScaler", lambda device, enabled: torch.amp.GradScaler(device, enabled=False))
     with pytest.raises(ValueError, match="GradScaler disables itself on cpu"):
         fresh(mlp, MODES["amp-fp16"])
 

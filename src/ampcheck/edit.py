@@ -20,6 +20,9 @@ def edit(path: Path, arguments: list[str]) -> None:
     params.read(path)
     yaml = YAML()
     yaml.width = 4096
+    yaml.representer.add_representer(
+        type(None), lambda made, _: made.represent_scalar("tag:yaml.org,2002:null", "null")
+    )
     document = yaml.load(path.read_text(encoding="utf-8"))
     for argument in arguments:
         key, equals, value = argument.partition("=")

@@ -33,5 +33,6 @@ def _penalty(run: Run, losses: list[torch.Tensor], weight: float) -> torch.Tenso
         [run.scaler.scale(loss) for loss in losses], inputs, create_graph=True, allow_unused=True
     )
     with run.autocast:
-        squares = [(gradient / scale).square().sum() for gradient in scaled if gradient is not None]
-        return weight * torch.stack(squares).sum().sqrt()
+        # Norms of norms, which have a gradient of zero at zero; a square root has none there.
+        norms = [torch.linalg.vector_norm(gradient / scale) for gradient in scaled if gradient is not None]
+        return weight * torch.linalg.vector_norm(torch.stack(norms))

@@ -8,7 +8,8 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from ampcheck.schema import Params, closest
+from ampcheck.fields import closest
+from ampcheck.schema import Params
 
 IN_OUR_WORDS = {  # by key or by pydantic's type of error
     "device": "should be auto, cpu, cuda or cuda:N",

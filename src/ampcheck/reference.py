@@ -132,7 +132,8 @@ def record(setup: Setup, mode: str) -> Reference:
     losses_of = run.workload.losses
 
     def losses(modules: Modules, batch: Batch) -> Iterable[torch.Tensor]:
-        begun.append(identity.leaves(state.get(run)))
+        if run.step == len(begun):  # the first batch of a step that accumulates several
+            begun.append(identity.leaves(state.get(run)))
         return losses_of(modules, batch)
 
     def keep() -> None:

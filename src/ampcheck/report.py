@@ -136,7 +136,7 @@ def _memory(evidence: Evidence) -> list[str]:
 
 def _flat(node: Any, name: str = "") -> dict[str, Any]:  # noqa: ANN401 - a tree of parameters
     if not isinstance(node, dict):
-        return {name: node}
+        return {name: "null" if node is None else node}
     found: dict[str, Any] = {}
     for key, child in node.items():
         found |= _flat(child, f"{name}.{key}" if name else key)

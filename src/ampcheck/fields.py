@@ -1,0 +1,59 @@
+"""What a single value of params.yaml may be. Loads no torch."""
+
+import difflib
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from ampcheck.precision import MODES
+
+RESERVED_BY_DVC = ("size", "nfiles")  # DVC's run cache leaves keys of these names out of its hash
+
+
+def closest(name: str, allowed: list[str]) -> str:
+    """Return " (did you mean NAME?)" where an allowed name is close to `name`, else an empty string."""
+    close = difflib.get_close_matches(name, allowed, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _whole(value: object) -> object:
+    """Turn 1e2, which YAML reads as a float, into the integer it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    if len(set(values)) < len(values):
+        raise ValueError("each entry may appear once only")
+    return values
+
+
+def _mode(name: str) -> str:
+    if name not in MODES:
+        raise ValueError(f"no such mode; allowed: {', '.join(MODES)}{closest(name, list(MODES))}")
+    return name
+
+
+def _sizes(sizes: dict[str, Any]) -> dict[str, Any]:
+    for key in RESERVED_BY_DVC:
+        if key in sizes:
+            raise ValueError(f"a key named {key!r} is not allowed: DVC's run cache ignores it; choose another name")
+    batch_size = sizes.get("batch_size")
+    if type(batch_size) is not int or batch_size < 1:
+        raise ValueError(f"batch_size must be among them, an integer of at least 1; got {batch_size!r}")
+    return sizes
+
+
+def _named(keywords: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(keywords.get("name"), str):
+        raise ValueError(f"needs a name, say {{name: Adam}}, and keywords beside it; got {keywords}")
+    return keywords
+
+
+Named = Annotated[dict[str, Any], AfterValidator(_named)]  # a class of torch's, and keywords
+Natural = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
+Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Modes = Annotated[list[Annotated[str, AfterValidator(_mode)]], Field(min_length=1), AfterValidator(_distinct)]
+Repeats = Annotated[list[Natural], Field(min_length=1), AfterValidator(_distinct)]
+Steps = Annotated[list[Natural], AfterValidator(_distinct)]
+Sizes = Annotated[dict[str, Annotated[Any, BeforeValidator(_whole)]], AfterValidator(_sizes)]
