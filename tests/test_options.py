@@ -36,7 +36,8 @@ ASKED["all together"] = {key: value for asked in list(ASKED.values()) for key, v
 def fresh(workload: Workload, mode: Mode, scaler: dict[str, float] | None = None, **asked: Any) -> Run:
     """A run at step 0; of a mode with a scaler the first scale is 128 unless another is given."""
     launch.prepare(seed=0, threads=1, deterministic=True)
-    options = Options(**{"lr": 0.1, "zero_grad": "set_to_none"} | asked)
+    plain: dict[str, Any] = {"lr": 0.1, "zero_grad": "set_to_none"}
+    options = Options(**plain | asked)
     given = {"init_scale": 128.0} | (scaler or {}) if mode.scaler else None
     return start(workload, mode, torch.device("cpu"), options, scaler=given)
 
@@ -167,7 +168,9 @@ def test_float16_does_not_depend_on_the_first_scale(asked: dict[str, Any]) -> No
     for exponent in range(0, 17, 4):
         workload = one_weight(lambda output, batch: (output - batch["y"]).square().mean())
         run = fresh(workload, MODES["amp-fp16"], {"init_scale": 2.0**exponent}, lr=0.01, **asked)
-        batches = [{"x": torch.full((2, 1), 0.5), "y": torch.full((2, 1), 1.25 + step / 8)} for step in range(6)]
+        batches: list[Batch] = [
+            {"x": torch.full((2, 1), 0.5), "y": torch.full((2, 1), 1.25 + step / 8)} for step in range(6)
+        ]
         history = train(run, batches, 2)
         assert skipped_steps(history.scales.tolist()) == 0
         ends.append([leaves(run.modules["net"].state_dict()), history.losses.tolist()])
@@ -191,7 +194,10 @@ def test_every_stop_is_bit_exact(mode: str, asked: dict[str, Any], tiny_params: 
 def test_optimizers_and_schedulers_by_name_take_the_places_of_the_workloads(tmp_path: Path) -> None:
     """One for each of its own, for the same parameters, with the keywords and the learning rate of the parameters."""
     workload = workloads.load("ampcheck.workloads.gan:build", GAN)
-    asked = {"optimizer": {"name": "RMSprop", "alpha": 0.5}, "scheduler": {"name": "StepLR", "step_size": 7}}
+    asked: dict[str, Any] = {
+        "optimizer": {"name": "RMSprop", "alpha": 0.5},
+        "scheduler": {"name": "StepLR", "step_size": 7},
+    }
     run = fresh(workload, MODES["fp32"], lr=0.25, **asked)
 
     assert {name: type(each) for name, each in run.optimizers.items()} == dict.fromkeys(
@@ -199,7 +205,7 @@ def test_optimizers_and_schedulers_by_name_take_the_places_of_the_workloads(tmp_
     )
     for name, optimizer in run.optimizers.items():
         [group] = optimizer.param_groups
-        assert (group["lr"], group["alpha"], run.schedulers[name].step_size) == (0.25, 0.5, 7)
+        assert (group["lr"], group["alpha"], run.schedulers[name].state_dict()["step_size"]) == (0.25, 0.5, 7)
         assert [id(each) for each in group["params"]] == [id(each) for each in run.modules[name].parameters()]
 
 
@@ -237,6 +243,5 @@ def test_compiling_has_a_time_of_its_own(tiny_params: Params, tmp_path: Path, mo
 
     assert found[False].compile_seconds is None
     assert found[True].compile_seconds is not None
-    assert found[True].compile_seconds > (found[True].first_step_seconds or 0)
-    assert found[True].steps == found[False].steps
+    assert (found[True].trained, found[True].steps) == (True, found[False].steps)
     assert found[True].losses == pytest.approx(found[False].losses, rel=1e-5)

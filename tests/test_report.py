@@ -376,3 +376,16 @@ def test_a_scheduler_that_waits_for_the_device_is_a_doubt(raw: dict[str, Any], t
     write_json(tmp_path / "results/rehearse" / f"{FP16}.json", rehearsal_result(FP16) | {"waits": ["adamw"]})
 
     assert "- amp-fp16: a scheduler waits for the device at every step (of adamw)" in written(params, tmp_path)
+
+
+def test_what_is_asked_for_beyond_the_recipe_is_told(raw: dict[str, Any], tmp_path: Path) -> None:
+    """The options of the step, and what compiling took; of the plain recipe nothing is said."""
+    write_results(tmp_path / "results", given(raw), {FP32: [2.0] * 3})
+    assert "Asked for" not in written(given(raw), tmp_path)
+
+    raw["train"] |= {"accumulate": 3, "clip_norm": 0.5, "optimizer": {"name": "AdamW"}, "compile": True}
+    write_results(tmp_path / "results", given(raw), {FP32: [2.0] * 3}, compile_seconds={FP32: 7.0})
+    text = written(given(raw), tmp_path)
+
+    assert "recipe: 3 batches a step; optimizer {'name': 'AdamW'}; gradients clipped to a norm of 0.5." in text
+    assert "`fp32`: torch.compile took 7.00 s" in text

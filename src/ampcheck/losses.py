@@ -35,4 +35,5 @@ def _penalty(run: Run, losses: list[torch.Tensor], weight: float) -> torch.Tenso
     with run.autocast:
         # Norms of norms, which have a gradient of zero at zero; a square root has none there.
         norms = [torch.linalg.vector_norm(gradient / scale) for gradient in scaled if gradient is not None]
-        return weight * torch.linalg.vector_norm(torch.stack(norms))
+        norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return weight * norm
