@@ -1,4 +1,4 @@
-"""An island of float32: where numbers exceed float16's 65504, autocast is switched off for a few lines.
+"""An island of float32: autocast is switched off for a few lines whose numbers exceed 65504, float16's largest.
 
 Sound of 16 bits, its powers in learned bands, and a class for each sound.
 https://docs.pytorch.org/docs/stable/amp.html#torch.autocast
@@ -23,7 +23,7 @@ class Powers(nn.Module):
 
     def forward(self, amplitudes: torch.Tensor) -> torch.Tensor:  # noqa: D102 - see the class
         with torch.autocast(device_type=amplitudes.device.type, enabled=False):
-            # Autocast gave float16; without it nothing else would cast back what comes in.
+            # What comes in has 16 bits under autocast, and here nothing but this cast changes that.
             return self.norm(self.bands(amplitudes.float().square()))  # type: ignore[no-any-return]
 
 
