@@ -1,6 +1,6 @@
 """A Function of one's own, an operator of one's own, an island of float32: each in the type that it is meant for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,23 +26,23 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 ON_CPU = [mode for mode in MODES.values() if mode.fp32_precision == "ieee"]
 AMP = [mode for mode in ON_CPU if mode.autocast]
-OF_MATRICES = (torch.ops.aten.mm, torch.ops.aten.addmm)
+PRODUCTS = [torch.ops.aten.mm, torch.ops.aten.addmm]
 each_mode = pytest.mark.parametrize("mode", ON_CPU, ids=lambda mode: mode.name)
 each_amp_mode = pytest.mark.parametrize("mode", AMP, ids=lambda mode: mode.name)
 
 
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the dtypes that matrix products really ran in."""
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the dtypes that `operators` really get, behind autocast; matrix products unless others are given."""
 
-    def __init__(self) -> None:
+    def __init__(self, operators: Sequence[Any] = PRODUCTS) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.operators = operators
         self.dtypes: list[torch.dtype] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func.overloadpacket in OF_MATRICES:
-            self.dtypes.append(result.dtype)
-        return result
+        if func.overloadpacket in self.operators:
+            self.dtypes.append(args[0].dtype)
+        return func(*args, **(kwargs or {}))
 
 
 def autocast(mode: Mode) -> torch.autocast:
@@ -63,9 +63,9 @@ def test_a_functions_backward_runs_in_its_forwards_dtype(mode: Mode) -> None:
     """One product forward and two backward, which runs outside autocast as in training; gradients stay float32."""
     layer, x = positive_layer()
     dtype = getattr(torch, mode.dtype)
-    with Products() as forward, autocast(mode):
+    with Seen() as forward, autocast(mode):
         loss = layer(x).float().sum()
-    with Products() as backward:
+    with Seen() as backward:
         loss.backward()
 
     assert (forward.dtypes, backward.dtypes) == ([dtype], [dtype, dtype])
@@ -124,11 +124,12 @@ def test_torch_finds_no_fault_in_the_operator() -> None:
 def test_the_operator_sees_float32_under_autocast(mode: Mode, dtype: torch.dtype) -> None:
     """And what comes in otherwise; its gradient has the type of its input."""
     x = torch.zeros(2, 3, dtype=dtype, requires_grad=True)
-    with autocast(mode):
+    expected = torch.float32 if mode.autocast else dtype
+    with Seen([torch.ops.ampcheck.log_sum_exp]) as seen, autocast(mode):
         result = log_sum_exp(x)
     result.sum().backward()
 
-    assert result.dtype == (torch.float32 if mode.autocast else dtype)
+    assert [*seen.dtypes, result.dtype] == [expected, expected]
     assert x.grad is not None
     assert x.grad.dtype == dtype
 
@@ -159,7 +160,7 @@ def test_rules_are_registered_for_both_types_of_device() -> None:
 def test_the_island_computes_in_float32(mode: Mode) -> None:
     """Forward and backward, whatever comes in; around it autocast is what it was."""
     amplitudes = torch.randn(5, 6).to(getattr(torch, mode.dtype)).requires_grad_()
-    with Products() as seen:
+    with Seen() as seen:
         with autocast(mode):
             result = Powers(6, 4)(amplitudes)
             still_on = torch.is_autocast_enabled("cpu")
