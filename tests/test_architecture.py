@@ -144,7 +144,8 @@ def test_every_named_size_is_one_of_its_workload() -> None:
     """An entry of sizes.yaml names a workload and all that it takes; every workload of ours has one."""
     named = params.read(ROOT / "sizes.yaml")
     built = {sizes.pop("workload") for sizes in named.values() if workloads.load(sizes["workload"], _rest(sizes))}
-    ours = {f"ampcheck.workloads.{name}:build" for name in ("mlp", "convnet", "transformer", "gan")}
+    names = ("mlp", "convnet", "transformer", "gan", "custom_op", "island")
+    ours = {f"ampcheck.workloads.{name}:build" for name in names}
 
     assert built == ours
     assert {"laptop", "recipe", "small_batch", "odd_batch", "odd_width"} <= set(named)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,7 +18,7 @@ from ampcheck.options import Options
 from ampcheck.precision import MODES
 from ampcheck.probe import find_device
 from ampcheck.processes import in_child
-from ampcheck.rehearsal import observe
+from ampcheck.rehearsal import Rehearsal, observe
 from ampcheck.run import Run, start
 from ampcheck.schema import Params
 from ampcheck.training import train
@@ -110,9 +111,29 @@ def test_the_setting_decides_how_exact_a_matmul_is(mode: str, exact: bool) -> No
 @pytest.mark.parametrize("mode", AMP)
 def test_the_dtypes_are_the_recipes(mode: str) -> None:
     """Linear layers give the mode's type, the loss is float32."""
-    dtypes = child(lambda: observe(fresh(mlp(), mode), random_batch()).dtypes)
+    found = child(lambda: observe(fresh(mlp(), mode), random_batch()))
 
-    assert dtypes == {"Linear": MODES[mode].dtype, "ReLU": MODES[mode].dtype, "loss": "float32"}
+    assert found.dtypes == {"Linear": MODES[mode].dtype, "ReLU": MODES[mode].dtype}
+    assert found.losses == ["float32"]
+
+
+@pytest.mark.parametrize("mode", AMP)
+def test_operations_of_ones_own_have_their_types(mode: str) -> None:
+    """A Function goes back in the type that it came in, an operator gets float32, an island stays float32."""
+
+    def observed(name: str, **sizes: int) -> Rehearsal:
+        workload = workloads.load(f"ampcheck.workloads.{name}:build", sizes)
+        run = fresh(workload, mode)
+        made = workload.batch(np.random.default_rng(0))
+        return observe(run, {key: torch.as_tensor(array).to(CUDA) for key, array in made.items()})
+
+    own = child(lambda: observed("custom_op", batch_size=8, width=16, num_layers=3, num_classes=8))
+    island = child(lambda: observed("island", batch_size=8, num_samples=16, num_bins=8, num_bands=8, num_classes=8))
+
+    assert own.dtypes == {"LinearReLU": MODES[mode].dtype, "Linear": MODES[mode].dtype}
+    assert own.losses == island.losses == ["float32"]
+    assert own.stayed_float32 == []
+    assert island.stayed_float32 == ["net.1.bands"]
 
 
 @pytest.mark.parametrize("mode", WITHOUT_SCALER)

@@ -27,7 +27,7 @@ class Workload:
         batch: makes one batch from a numpy generator: named trees of numpy arrays or CPU tensors, each with
             batch_size rows in dimension 0.
         losses: maps (modules, batch) to scalar losses. It runs under autocast and is made whole before the first
-            backward; the logged loss is their sum. No casts by hand.
+            backward; the logged loss is their sum. No casts by hand, but for an island of float32 (see island.py).
         optimizers: builds the optimizers, by name, from (modules, lr). The `step` of one needs no closure.
         schedulers: builds learning rate schedulers from the optimizers, each under its optimizer's name; none unless
             given. One advances whenever its optimizer has really stepped, not when the scaler skipped, and needs no
