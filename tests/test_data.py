@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,13 @@ from ampcheck import data
 from ampcheck.workloads import Workload
 
 CPU = torch.device("cpu")
+
+
+class Point(NamedTuple):
+    """A tuple with names."""
+
+    x: np.ndarray[Any, Any]
+    y: np.ndarray[Any, Any]
 
 
 def of(batch: Any) -> Workload:
@@ -106,3 +113,32 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """The way out is in the message."""
     with pytest.raises(ValueError, match="missing; `dvc repro` makes it"):
         data.load(tmp_path / "fixed.safetensors", CPU, num_batches=1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        ({"a/b": np.ones(2), "a": {"b": np.zeros(2)}}, "batch has the key 'a/b'; keys are strings without a slash"),
+        ({"a": {0: np.ones(2)}}, "batch/a has the key 0; keys are strings"),
+        ({"a": Point(np.ones(2), np.ones(2))}, "batch/a is a Point; allowed: dicts, lists and tuples"),
+        ({"a": np.array(["x", "y"])}, "batch leaf 0/a: .*; allowed: numpy arrays and CPU tensors"),
+        ({"a": torch.eye(2).to_sparse()}, "batch leaf 0/a: .*; allowed: numpy arrays and CPU tensors"),
+    ],
+)
+def test_a_batch_that_would_come_back_as_another_is_refused(batch: Any, says: str, tmp_path: Path) -> None:
+    """Two leaves of one name, keys that are no strings, tuples with names, and what is no plain tensor."""
+    with pytest.raises(ValueError, match=says) as caught:
+        data.make(tmp_path / "a", of(lambda _: batch), seed=0, num_batches=1, batch_size=2)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_batch_that_fails_is_told_with_its_place(tmp_path: Path) -> None:
+    """In one line: the error, the file and the line of the user's own code."""
+
+    def batch(_: object) -> Any:
+        nothing: dict[str, Any] = {}
+        return {"x": nothing["missing"]}
+
+    with pytest.raises(ValueError, match=r"workload: batch fails with KeyError: 'missing' \(test_data.py, line \d+\)"):
+        data.make(tmp_path / "a", of(batch), seed=0, num_batches=1, batch_size=2)

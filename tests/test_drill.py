@@ -15,13 +15,14 @@ import pytest
 import torch
 from torch import nn
 
-from ampcheck import data, kills, stops
+from ampcheck import checkpoint, data, kills, stops
 from ampcheck.across import across
 from ampcheck.controls import EARLY, NEED_A_SCALER, controls
 from ampcheck.drill import run_drill
 from ampcheck.precision import MODES
 from ampcheck.processes import KilledError, in_child
 from ampcheck.reference import OVERFLOW_AT, SCALER, SIZES, STEPS, STOP, Reference, Setup, record
+from ampcheck.run import Run
 from ampcheck.runaway import SKIPS_IN_A_ROW, RunawayError
 from ampcheck.schema import Params
 from ampcheck.training import scaler_numbers, skipped_steps, train
@@ -369,3 +370,18 @@ def test_the_whole_drill(tiny_params: Params, tmp_path: Path) -> None:
         assert all(stop["bit_exact"] for stop in results[mode]["stops"])
         assert [stop["differing"] for stop in results[mode]["in_new_processes"]] == [[], [], []]
         assert all(control["caught"] == control["matters"] for control in results[mode]["controls"])
+
+
+def test_a_checkpoint_that_a_kill_broke_is_a_result(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where saving is not atomic, what is left is refused, and the drill says so instead of ending."""
+
+    def overwritten(run: Run, path: Path) -> None:
+        path.write_bytes(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    reference = record(setup, SCALED)
+    monkeypatch.setattr(checkpoint, "save", overwritten)
+    [kill] = kills.survive(setup, {SCALED: reference.leaves[-1]}, 1)["kills"]
+
+    assert kill["resumed_from"] is None
+    assert "not a whole checkpoint of ours" in kill["differing"][0]

@@ -30,6 +30,7 @@ def refused(workload: Workload, mode: str = "fp32") -> str:
         ("modules", [nn.Linear(1, 1)], "modules returned a list; it must return a dict, by name"),
         ("modules", {}, "modules returned an empty dict; it must return a dict of Module objects by name"),
         ("modules", {"net": nn.Linear}, "modules returned 'net': type; it must return a dict of Module"),
+        ("optimizers", {0: torch.optim.SGD([torch.zeros(1)])}, "optimizers returned the key 0; it must return a dict"),
         ("optimizers", None, "optimizers returned a NoneType; it must return a dict"),
         ("optimizers", {"sgd": 3}, "optimizers returned 'sgd': int; it must return a dict of Optimizer objects"),
         ("schedulers", {"sgd": 3}, "schedulers returned 'sgd': int; it must return a dict of LRScheduler objects"),
@@ -124,3 +125,10 @@ def test_an_optimizer_that_a_step_does_not_use_is_left_alone() -> None:
     train(run, [{"x": torch.ones(2, 3), "only_a": False}], 2)
 
     assert not torch.equal(run.modules["b"].weight, before["b"])  # type: ignore[arg-type]
+
+
+def test_a_lazy_module_is_refused(mlp: Workload) -> None:
+    """It has no shape before its first step, so that no checkpoint fits a fresh one."""
+    lazy = replace(mlp, modules=lambda: {"net": nn.LazyLinear(12)})
+
+    assert "net.weight is lazy" in refused(lazy)

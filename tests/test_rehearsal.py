@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from ampcheck import launch
+from ampcheck.admission import told_in_one_line
+from ampcheck.launch import Failure, attempt
 from ampcheck.options import Options
 from ampcheck.precision import MODES
 from ampcheck.rehearsal import observe, step_seconds
@@ -31,6 +33,8 @@ def with_losses(mlp: Workload, change: Callable[[torch.Tensor], Any]) -> Workloa
     ("change", "says"),
     [
         (lambda loss: loss, "losses returned one tensor; it must return a list"),
+        (lambda loss: None, "losses returned a NoneType; it must return a list"),
+        (lambda loss: {"a": loss}, "losses returned a dict; it must return a list"),
         (lambda loss: [], "losses returned an empty list"),
         (lambda loss: [loss.expand(3)], r"a tensor of shape \(3,\), float32; each must be a scalar"),
         (lambda loss: [loss, loss.item()], "losses returned a float; each"),
@@ -111,3 +115,68 @@ def test_a_scheduler_that_waits_for_the_device_is_named(
     )
 
     assert observe(fresh(scheduled, mode), batches[0]).waits == waits
+
+
+@pytest.mark.parametrize("change", [lambda batch: batch["input"].mul_(1.1), lambda batch: batch.pop("target")])
+def test_losses_that_change_their_batch_are_refused(
+    mlp: Workload, batches: list[Batch], change: Callable[[Any], Any]
+) -> None:
+    """Every later step would train on something else, and resume would get the blame."""
+
+    def losses(modules: Modules, batch: Batch) -> Any:
+        made = list(mlp.losses(modules, batch))
+        change(batch)
+        return [loss.clone() for loss in made]
+
+    workload = replace(mlp, losses=losses)
+    with torch.autograd.graph.allow_mutation_on_saved_tensors(), pytest.raises(ValueError, match="losses changed "):
+        observe(fresh(workload), batches[0])
+
+
+def test_outputs_and_state_that_nothing_can_be_done_with_are_refused(mlp: Workload, batches: list[Batch]) -> None:
+    """Before anything is trained: outputs without a floating tensor, and state that can't be saved."""
+
+    class Odd(nn.Linear):
+        def get_extra_state(self) -> Any:
+            return {1, 2}
+
+        def set_extra_state(self, state: Any) -> None:
+            """Nothing is kept."""
+
+    with pytest.raises(ValueError, match="outputs returned no tensor of floating numbers"):
+        observe(fresh(replace(mlp, outputs=lambda modules, batch: {"n": 3})), batches[0])
+    with pytest.raises(ValueError, match="its state can't be saved: state leaf modules/net/_extra_state: set"):
+        observe(fresh(replace(mlp, modules=lambda: {"net": Odd(16, 12)})), batches[0])
+
+
+def test_what_the_users_code_raises_is_one_line_with_its_place(batches: list[Batch]) -> None:
+    """The error, the rows that it was given, the file and line, and a hint where the data is float64."""
+    double = {"input": batches[0]["input"].double()}
+    with (
+        pytest.raises(ValueError, match=r"in fp32, on 4 rows \(resume.batch_size\): RuntimeError: .*dtype") as caught,
+        told_in_one_line("fp32", double, 4),
+    ):
+        nn.Linear(16, 1)(double["input"])
+
+    assert "(test_rehearsal.py, line " in str(caught.value)
+    assert "input is float64, as numpy's arrays are unless asked for float32" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("could not create a primitive descriptor for the LSTM", "torch can't run it here: could not create"),
+        ("\"lu_cpu\" not implemented for 'Half'", "torch can't run it here: "),
+    ],
+)
+def test_what_torch_cannot_run_in_a_mode_is_a_result(words: str, says: str) -> None:
+    """The other modes go on."""
+
+    def like_torch(_: object) -> None:
+        raise RuntimeError(words)
+
+    failure = attempt(like_torch, "test")
+
+    assert isinstance(failure, Failure)
+    assert failure.why.startswith(says)
+    assert failure.why.endswith("leave this mode out of train.modes")

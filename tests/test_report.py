@@ -175,7 +175,12 @@ def test_a_broken_resume_names_leaf_loss_and_values(raw: dict[str, Any], tmp_pat
     words = "1 leaves differ, first scaler/scale; first different loss at step 13: 0.5 straight, nan resumed"
 
     assert f"Resume is NOT bit-exact in amp-fp16: {words}." in said(params, tmp_path)
-    assert findings(evidence.read(params, tmp_path / "results")) == [f"amp-fp16: resume is not bit-exact: {words}"]
+    [finding] = findings(evidence.read(params, tmp_path / "results"))
+    assert finding.startswith(f"amp-fp16: resume is not bit-exact: {words}; look for state outside parameters")
+
+    write_json(tmp_path / "results/resume" / f"{FP16}.json", broken | {"first_different_loss": loss | {"step": 0}})
+    [finding, *_] = findings(evidence.read(params, tmp_path / "results"))
+    assert "this is before the stop, so that no run repeats another" in finding
     assert "**NO**" in written(params, tmp_path)
 
 

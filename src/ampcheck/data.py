@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from ampcheck.files import replaced_file
 from ampcheck.identity import walk
-from ampcheck.workloads import Batch, Workload
+from ampcheck.workloads import Batch, Workload, told
 
 PATH = Path("data/fixed.safetensors")
 
@@ -24,15 +24,15 @@ PATH = Path("data/fixed.safetensors")
 def make(path: Path, workload: Workload, *, seed: int, num_batches: int, batch_size: int) -> None:
     """Write `num_batches` batches to `path`, batch i from numpy's Philox generator with the key (seed, i).
 
-    ValueError if a leaf is no array or tensor, or has not batch_size rows in dimension 0.
+    ValueError if a leaf is no array or tensor, or has not batch_size rows in dimension 0, if the batch is no tree of
+    dicts with plain names, lists and tuples, or if making it fails.
     """
     tensors: dict[str, torch.Tensor] = {}
     structures = set()
     for index in range(num_batches):
-        batch = workload.batch(np.random.Generator(np.random.Philox(key=[seed, index])))
-        structures.add(json.dumps(_structure(batch)))
-        for name, leaf in walk(batch, str(index)):
-            tensors[name] = _checked(leaf, name, batch_size)
+        batch = _made(workload, np.random.Generator(np.random.Philox(key=[seed, index])))
+        structures.add(json.dumps(_structure(batch, "batch")))
+        tensors |= {name: _checked(leaf, name, batch_size) for name, leaf in walk(batch, str(index))}
     if len(structures) > 1:
         raise ValueError("workload: its batches are not all nested alike; every batch must have the same structure")
     with replaced_file(path) as beside:
@@ -67,22 +67,37 @@ def _read(path: Path, structure: Any, name: str, rows: int | None, device: torch
         return _nested(structure, name, lambda leaf: file.get_slice(leaf)[:rows].to(device, copy=True))
 
 
+def _made(workload: Workload, generator: np.random.Generator) -> Batch:
+    try:
+        return workload.batch(generator)
+    except Exception as error:  # whatever the user's code raises
+        raise ValueError(f"workload: batch fails with {told(error)}") from error
+
+
 def _checked(leaf: object, name: str, batch_size: int) -> torch.Tensor:
     if not isinstance(leaf, torch.Tensor | np.ndarray):
         raise ValueError(f"workload: batch leaf {name} is a {type(leaf).__name__}; allowed: numpy arrays, CPU tensors")
-    tensor = torch.as_tensor(leaf).clone(memory_format=torch.contiguous_format)  # no two leaves may share memory
+    try:
+        tensor = torch.as_tensor(leaf).clone(memory_format=torch.contiguous_format)  # no two leaves may share memory
+    except (TypeError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"workload: batch leaf {name}: {reason}; allowed: numpy arrays and CPU tensors") from error
     if tensor.shape[:1] != (batch_size,):
         shape = tuple(tensor.shape)
         raise ValueError(f"workload: batch leaf {name} has shape {shape}; dimension 0 must be batch_size, {batch_size}")
     return tensor
 
 
-def _structure(node: object) -> object:
+def _structure(node: object, name: str) -> object:
     """Describe the nesting: {"dict": {key: ...}}, {"list": [...]}, {"tuple": [...]}, None for a leaf."""
     if isinstance(node, Mapping):
-        return {"dict": {str(key): _structure(child) for key, child in node.items()}}
+        if wrong := [key for key in node if not isinstance(key, str) or "/" in key or not key]:
+            raise ValueError(f"workload: {name} has the key {wrong[0]!r}; keys are strings without a slash")
+        return {"dict": {key: _structure(child, f"{name}/{key}") for key, child in node.items()}}
     if isinstance(node, list | tuple):
-        return {type(node).__name__: [_structure(child) for child in node]}
+        if type(node) not in (list, tuple):
+            raise ValueError(f"workload: {name} is a {type(node).__name__}; allowed: dicts, lists and tuples")
+        return {type(node).__name__: [_structure(child, f"{name}/{index}") for index, child in enumerate(node)]}
     return None
 
 

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ampcheck import params
+from ampcheck.fields import closest
 from ampcheck.files import write_text
 
 
@@ -57,7 +58,8 @@ def _set(document: Any, key: str, value: object) -> None:  # noqa: ANN401 - a tr
 def _set_sizes(document: Any, name: str, path: Path) -> None:  # noqa: ANN401
     named = params.read(path)
     if name not in named:
-        raise ValueError(f"{path}: got {name!r}; it has {', '.join(named)}")
+        known = f"it has {', '.join(named)}{closest(name, list(named))}"
+        raise ValueError(f"{path}: got {name!r}; {known}; or give KEY=VALUE")
     document["workload"] = named[name].pop("workload")
     for key in set(document["sizes"]) - set(named[name]):
         del document["sizes"][key]

@@ -32,8 +32,8 @@ def _resume_findings(result: dict[str, Any]) -> list[str]:
         return []
     if result["bit_exact"] is None:
         return [f"resume was not checked: {result['why']}"]
-    found = [] if result["bit_exact"] else [f"resume is not bit-exact: {differences(result)}"]
-    missed = [control["part"] for control in result["controls"] if not control["caught"]]
+    found = [] if result["bit_exact"] else [f"resume is not bit-exact: {differences(result)}; {_look_at(result)}"]
+    missed = [control["part"] for control in result["controls"] if result["bit_exact"] and not control["caught"]]
     found += [f"a resume without its {part} was not caught" for part in missed]
     return found
 
@@ -41,6 +41,19 @@ def _resume_findings(result: dict[str, Any]) -> list[str]:
 def _autocast_showed(mode: Mode, rehearsal: dict[str, Any]) -> bool:
     dtypes = rehearsal["dtypes"].values()
     return not (mode.autocast and dtypes) or any(mode.dtype in kinds for kinds in dtypes)
+
+
+def _look_at(result: dict[str, Any]) -> str:
+    loss = result["first_different_loss"]
+    if loss and loss["step"] < result["stop_after"]:
+        return (
+            "this is before the stop, so that no run repeats another: look for draws from generators other than the "
+            "global ones of torch, numpy and python"
+        )
+    return (
+        "look for state outside parameters, persistent buffers, optimizers, schedulers and the global generators of "
+        "torch, numpy and python"
+    )
 
 
 def differences(result: dict[str, Any]) -> str:
@@ -69,7 +82,9 @@ def inexact(result: Mapping[str, Any]) -> list[str]:
 
 
 def missed(result: Mapping[str, Any]) -> list[str]:
-    """Name the faults that the drill planted in a mode, and that nothing gave away."""
+    """Name the faults planted in a mode that nothing gave away; where whole states don't resume, nothing is proved."""
+    if inexact(result):
+        return []
     return [control["part"] for control in result["controls"] if control["matters"] and not control["caught"]]
 
 
@@ -83,8 +98,9 @@ def _drill_findings(evidence: Evidence) -> list[str]:
             found.append(f"{name}: the next loss is not finite")
     for kill in evidence.kills:
         if leaves := kill["differing"]:
-            begun = f"went on from step {kill['resumed_from']}"
-            found.append(f"{kill['mode']}: a killed run that {begun} ended with other bits, first {leaves[0]}")
+            step = kill["resumed_from"]
+            what = "could not go on" if step is None else f"went on from step {step} ended with other bits"
+            found.append(f"{kill['mode']}: a killed run that {what}, first {leaves[0]}")
     return found
 
 

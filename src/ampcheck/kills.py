@@ -24,11 +24,20 @@ def survive(setup: Setup, ends: dict[str, Leaves], kills: int) -> dict[str, Any]
     told: list[dict[str, Any]] = []
     while modes and len(told) < kills:
         mode = modes[len(told) % len(modes)]
-        killed = _kill(setup, mode, moments.randrange(2 * STEPS))
+        writing = len(told) % 2  # every other one is aimed at the writing of a checkpoint
+        killed = _kill(setup, mode, 2 * moments.randrange(STEPS) + writing)
         if killed is not None:
-            resumed_from, leaves = in_child(partial(_life, setup, mode), f"drill {mode}, after a kill")
-            told.append(killed | {"resumed_from": resumed_from, "differing": identity.differing(ends[mode], leaves)})
+            told.append(killed | _resumed(setup, mode, ends[mode]))
     return {"seed": setup.params.seed, "kills": told}
+
+
+def _resumed(setup: Setup, mode: str, end: Leaves) -> dict[str, Any]:
+    """Go on after a kill, and say from where, and which leaves differ at the end; or why that can't be done."""
+    try:
+        resumed_from, leaves = in_child(partial(_life, setup, mode), f"drill {mode}, after a kill")
+    except ValueError as error:  # no whole checkpoint is left: this is what the drill is for
+        return {"resumed_from": None, "differing": [str(error)]}
+    return {"resumed_from": resumed_from, "differing": identity.differing(end, leaves)}
 
 
 def _kill(setup: Setup, mode: str, moment: int) -> dict[str, Any] | None:

@@ -19,6 +19,14 @@ from ampcheck.runaway import RunawayError
 from ampcheck.schema import Params
 
 T = TypeVar("T")
+WAYS_OUT = {  # words of torch's, and what to do
+    "C++ compiler": "train.compile: got true; there is no C++ compiler here: install one, or set it to false",
+    "unsafe to autocast": (
+        "workload: binary cross entropy of probabilities is refused under autocast on CUDA; take the form of logits: "
+        "BCEWithLogitsLoss or binary_cross_entropy_with_logits, and leave the sigmoid out"
+    ),
+    "deterministic": "deterministic: got true; an operation of the workload has no such form; set it to false",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,7 @@ def attempt(function: Callable[[Progress], T], label: str, steps: int = 0) -> T 
     try:
         return in_child(partial(_guarded, function), label, steps)
     except KilledError as error:
-        return Failure(f"{error}, often for lack of memory")
+        return Failure(f"{error}{', often for lack of memory' if 'SIGKILL' in str(error) else ''}")
 
 
 def fresh_run(
@@ -85,21 +93,23 @@ def prepare(*, seed: int, threads: int, deterministic: bool) -> None:
 def _guarded(function: Callable[[Progress], T], progress: Progress) -> T | Failure:
     try:
         return function(progress)
-    except RunawayError as error:
-        return Failure(str(error))
     except (MemoryError, RuntimeError) as error:
-        first_line = str(error).partition("\n")[0]
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in first_line:
-            return Failure(f"out of memory: {first_line}")
-        if "C++ compiler" in str(error) or "C compiler" in str(error):
-            raise ValueError(
-                "train.compile: got true; torch.compile finds no C++ compiler here: install one, or set it to false"
-            ) from error
-        if "unsafe to autocast" in first_line:
-            raise ValueError(
-                "workload: binary cross entropy of probabilities is refused under autocast on CUDA; take the form of "
-                "logits: BCEWithLogitsLoss or binary_cross_entropy_with_logits, and leave the sigmoid out"
-            ) from error
-        if "deterministic" in first_line:
-            raise ValueError(f"deterministic: got true; the workload can't: {first_line}; set it to false") from error
+        if why := failure_of(error):
+            return Failure(why)
+        for words, way_out in WAYS_OUT.items():
+            if words in str(error):
+                first_line = str(error).partition("\n")[0]
+                raise ValueError(f"{way_out} ({first_line})") from error
         raise
+
+
+def failure_of(error: BaseException) -> str:
+    """Say why an error is a result, not a crash: memory, a runaway, what torch can't run; empty if it is neither."""
+    first_line = str(error).partition("\n")[0]
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in first_line:
+        return f"out of memory: {first_line}"
+    if isinstance(error, RunawayError):
+        return first_line
+    if "could not create a primitive" in first_line or "not implemented for" in first_line:
+        return f"torch can't run it here: {first_line}; leave this mode out of train.modes"
+    return ""

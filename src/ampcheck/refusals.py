@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ampcheck.precision import Mode
 from ampcheck.workloads import Modules, Optimizers, Schedulers
@@ -18,6 +19,7 @@ def by_name(what: str, made: Any, kind: type[T], *, may_be_empty: bool = False) 
     if not isinstance(made, Mapping):
         raise ValueError(f"workload: {what} returned a {type(made).__name__}; it must return a dict, by name")
     strangers = [f"{name!r}: {type(each).__name__}" for name, each in made.items() if not isinstance(each, kind)]
+    strangers += [f"the key {name!r}" for name in made if not isinstance(name, str)]
     if strangers or not (made or may_be_empty):
         came = ", ".join(strangers) or "an empty dict"
         raise ValueError(f"workload: {what} returned {came}; it must return a dict of {kind.__name__} objects by name")
@@ -31,13 +33,23 @@ def refuse(mode: Mode, device: torch.device, modules: Modules, optimizers: Optim
     and no fused SGD has momentum. No optimizer is listed twice, and a scheduler bears its optimizer's name. The `step`
     of both needs no argument.
     """
-    wrong = [*_elsewhere(device, modules), *_homeless(modules, optimizers)]
+    wrong = [*_lazy(modules), *_elsewhere(device, modules), *_homeless(modules, optimizers)]
     wrong += [*_twice(optimizers), *_strangers(optimizers, schedulers)]
     wrong += _needy(optimizers, "SGD or Adam") + _needy(schedulers, "StepLR")
     if mode.scaler:
         wrong += [*_half(modules), *_uninitialised(optimizers)]
     if wrong:
         raise ValueError("\n".join(f"workload: {reason}" for reason in wrong))
+
+
+def _lazy(modules: Modules) -> list[str]:
+    """A lazy module has no shape before its first step, so that a checkpoint can't be put into a fresh one."""
+    return [
+        f"{name}.{path} is lazy, without a shape before the first step; give its module the sizes"
+        for name, module in modules.items()
+        for path, tensor in [*module.named_parameters(), *module.named_buffers()]
+        if is_lazy(tensor)
+    ]
 
 
 def _elsewhere(device: torch.device, modules: Modules) -> list[str]:

@@ -1,9 +1,8 @@
 """Untimed steps on runs that are thrown away: which dtypes ran, what can't be trained, how long a step takes."""
 
-import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from ampcheck import data
+from ampcheck.admission import admit, checked, dtype_name, left_alone, told_in_one_line
 from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, eager, fresh_run
 from ampcheck.run import Run
@@ -52,8 +52,11 @@ def rehearse(params: Params, machine: Mapping[str, Any], mode: str, available: M
         return Rehearsal(mode, why=available["why"])
 
     def observed(_: object) -> Rehearsal:
-        run = fresh_run(eager(params), machine, mode, seed=params.seed)
-        return observe(run, data.load(data.PATH, run.device, num_batches=1, rows=params.resume.batch_size)[0])
+        rows = params.resume.batch_size
+        [on_cpu] = data.load(data.PATH, torch.device("cpu"), num_batches=1, rows=rows)
+        with told_in_one_line(mode, on_cpu, rows):
+            run = fresh_run(eager(params), machine, mode, seed=params.seed)
+            return observe(run, data.load(data.PATH, run.device, num_batches=1, rows=rows)[0])
 
     result = attempt(observed, f"rehearse {mode}")
     return Rehearsal(mode, why=result.why) if isinstance(result, Failure) else result
@@ -76,21 +79,17 @@ def step_seconds(run: Run, batch: Batch) -> float:
 
 
 def observe(run: Run, batch: Batch) -> Rehearsal:
-    """Take one step with hooks on the modules and on the losses. ValueError if the losses can't be trained on."""
+    """Take one step with hooks on the modules and on the losses. ValueError for what `admission` refuses."""
     seen: dict[str, set[str]] = defaultdict(set)
     found = Rehearsal(run.mode.name)
-    with ExitStack() as hooks:
+    with ExitStack() as hooks, left_alone(batch):
         for name, module in _leaf_modules(run.modules):
             hooks.enter_context(_hooked(module, name, seen, found.stayed_float32))
         workload = run.workload
-        run.workload = replace(workload, losses=_checked(workload.losses, found.losses))
+        run.workload = replace(workload, losses=checked(workload.losses, found.losses))
         [loss] = train(run, [batch], run.step + 1).losses.tolist()
         run.workload = workload
-    if not math.isfinite(loss):
-        raise ValueError(
-            f"workload: in {run.mode.name} the loss of the first step is {loss}; look at the data and the losses, or "
-            f"leave {run.mode.name} out of train.modes"
-        )
+    admit(run, batch, loss)
     found.dtypes = {kind: ", ".join(sorted(dtypes)) for kind, dtypes in seen.items()}
     found.waits = that_wait(run.schedulers, run.optimizers) if run.mode.scaler else []
     found.stayed_float32 = list(dict.fromkeys(found.stayed_float32)) if run.mode.autocast else []
@@ -106,44 +105,9 @@ def _leaf_modules(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
 
 def _hooked(module: nn.Module, name: str, seen: dict[str, set[str]], stayed_float32: list[str]) -> Any:  # noqa: ANN401
     def hook(_: nn.Module, __: Any, outputs: Any) -> None:  # noqa: ANN401
-        dtypes = {_dtype(leaf) for _, leaf in walk(outputs) if torch.is_tensor(leaf) and leaf.is_floating_point()}
+        dtypes = {dtype_name(leaf) for _, leaf in walk(outputs) if torch.is_tensor(leaf) and leaf.is_floating_point()}
         seen[type(module).__name__] |= dtypes
         if isinstance(module, ELIGIBLE) and "float32" in dtypes:
             stayed_float32.append(name)
 
     return module.register_forward_hook(hook)
-
-
-def _checked(
-    losses: Callable[[Modules, Batch], Iterable[torch.Tensor]], dtypes: list[str]
-) -> Callable[[Modules, Batch], Iterable[torch.Tensor]]:
-    def checked(modules: Modules, batch: Batch) -> Iterable[torch.Tensor]:
-        made = losses(modules, batch)
-        if isinstance(made, torch.Tensor):
-            raise ValueError("workload: losses returned one tensor; it must return a list of scalar tensors")
-        made = list(made)
-        wrong = [_described(loss) for loss in made if not _can_be_trained_on(loss)]
-        if wrong or not made:
-            raise ValueError(
-                f"workload: losses returned {', '.join(wrong) or 'an empty list'}; each must be a scalar tensor of a "
-                "floating dtype that depends on the modules' parameters: take a mean, and leave out detach()"
-            )
-        dtypes.extend(_dtype(loss) for loss in made)
-        return made
-
-    return checked
-
-
-def _can_be_trained_on(loss: object) -> bool:
-    return isinstance(loss, torch.Tensor) and loss.ndim == 0 and loss.is_floating_point() and loss.requires_grad
-
-
-def _described(loss: object) -> str:
-    if not isinstance(loss, torch.Tensor):
-        return f"a {type(loss).__name__}"
-    gradient = "" if loss.requires_grad else " without a gradient"
-    return f"a tensor of shape {tuple(loss.shape)}, {_dtype(loss)}{gradient}"
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

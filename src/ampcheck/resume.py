@@ -1,47 +1,18 @@
 """Does a stopped run resume to the same bits? Per mode, each leg in its own process, compared leaf by leaf."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ampcheck import checkpoint, data, identity, state
-from ampcheck.launch import Failure, attempt, fresh_run
+from ampcheck import identity
+from ampcheck.launch import Failure, attempt
+from ampcheck.legs import Check, Leg, attempted, seconds_of_a_step
 from ampcheck.plan import shortened
 from ampcheck.precision import MODES
-from ampcheck.processes import Progress
-from ampcheck.rehearsal import step_seconds
-from ampcheck.run import Run
 from ampcheck.schema import Params, Resume
-from ampcheck.training import scaler_numbers, train
 
-
-@dataclass(frozen=True, slots=True)
-class Leg:
-    """What one process did and ended with."""
-
-    losses: list[float]
-    leaves: identity.Leaves
-    scaler: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The resume check of one mode: what its legs share."""
-
-    params: Params
-    machine: Mapping[str, Any]
-    mode: str
-    plan: Resume
-    checkpoint: Path
-
-    def run(self, seed: int) -> Run:
-        """Build a fresh run; modes with a scaler have their overflows forced and a growth that shows."""
-        if not MODES[self.mode].scaler:
-            return fresh_run(self.params, self.machine, self.mode, seed=seed)
-        scaler = {"growth_factor": self.plan.growth_factor, "growth_interval": self.plan.growth_interval}
-        overflow_at = frozenset(self.plan.overflow_at)
-        return fresh_run(self.params, self.machine, self.mode, seed=seed, scaler=scaler, overflow_at=overflow_at)
+WITHOUT = "without scaler"
 
 
 def check_resume(
@@ -53,7 +24,7 @@ def check_resume(
         return result | _nothing_compared()
     check = Check(params, machine, mode, params.resume, folder / f"{mode}.pt")
     if available["emulated"]:
-        seconds = attempt(lambda _: _step_seconds(check), f"resume {mode}, estimate")
+        seconds = attempt(lambda _: seconds_of_a_step(check), f"resume {mode}, estimate")
         if isinstance(seconds, Failure):
             return result | _nothing_compared() | {"why": seconds.why}
         check = replace(check, plan=shortened(params.resume, seconds))
@@ -71,14 +42,14 @@ def line(result: Mapping[str, Any]) -> str:
 
 def _compared(check: Check) -> dict[str, Any]:
     plan, has_scaler = check.plan, MODES[check.mode].scaler
-    straight = _attempted(check, "straight", until=plan.steps)
-    stopped = _attempted(check, "stopped", until=plan.stop_after, save=True)
-    resumed = _attempted(check, "resumed", until=plan.steps, load=True)
-    control = _attempted(check, "without scaler", until=plan.steps, load=True, lost="scaler") if has_scaler else None
-    for leg in (straight, stopped, resumed, control):
+    legs: dict[str, Leg] = {}
+    for label, how in _legs(plan, has_scaler=has_scaler).items():
+        leg = attempted(check, label, **how)
         if isinstance(leg, Failure):
             return _nothing_compared() | {"why": leg.why}
-    assert isinstance(straight, Leg) and isinstance(stopped, Leg) and isinstance(resumed, Leg)  # noqa: PT018
+        legs[label] = leg
+    straight, stopped, resumed, control = (legs.get(label) for label in ("straight", "stopped", "resumed", WITHOUT))
+    assert straight and stopped and resumed  # noqa: PT018
     lost = identity.first_not_finite(straight.losses, plan.overflow_at if has_scaler else [])
     if lost is not None:
         return _nothing_compared() | {
@@ -87,7 +58,7 @@ def _compared(check: Check) -> dict[str, Any]:
     differing = identity.differing(straight.leaves, resumed.leaves)
     first_loss = identity.first_different_loss(straight.losses, stopped.losses + resumed.losses)
     bit_exact = not differing and first_loss is None
-    controls = [_judged("scaler", straight, control, plan, bit_exact=bit_exact)] if isinstance(control, Leg) else []
+    controls = [_judged("scaler", straight, control, plan, bit_exact=bit_exact)] if control else []
     return {
         "steps": plan.steps,
         "stop_after": plan.stop_after,
@@ -101,48 +72,21 @@ def _compared(check: Check) -> dict[str, Any]:
     }
 
 
+def _legs(plan: Resume, *, has_scaler: bool) -> dict[str, dict[str, Any]]:
+    legs: dict[str, dict[str, Any]] = {
+        "straight": {"until": plan.steps},
+        "stopped": {"until": plan.stop_after, "save": True},
+        "resumed": {"until": plan.steps, "load": True},
+    }
+    return legs | ({WITHOUT: {"until": plan.steps, "load": True, "lost": "scaler"}} if has_scaler else {})
+
+
 def _judged(part: str, straight: Leg, control: Leg, plan: Resume, *, bit_exact: bool) -> dict[str, Any]:
     """Say whether the loss of `part` showed; it counts as caught only if the plain resume was bit-exact."""
     differing = identity.differing(straight.leaves, control.leaves)
     first_loss = identity.first_different_loss(straight.losses[plan.stop_after :], control.losses, plan.stop_after)
     by = differing[:1] + ([f"the loss of step {first_loss['step']}"] if first_loss else [])
     return {"part": part, "caught": bit_exact and bool(by), "by": by}
-
-
-def _attempted(
-    check: Check,
-    label: str,
-    *,
-    until: int,
-    load: bool = False,
-    save: bool = False,
-    lost: str = "",
-) -> Leg | Failure:
-    def leg(progress: Progress) -> Leg:
-        # A resumed leg starts from other seeds, so that nothing is right by accident.
-        run = check.run(seed=(check.params.seed + load) % 2**32)
-        batches = data.load(
-            data.PATH, run.device, num_batches=until * run.options.accumulate, rows=check.params.resume.batch_size
-        )
-        if lost:
-            checkpoint.load_without(lost, run, check.checkpoint)
-        elif load:
-            checkpoint.load(run, check.checkpoint)
-
-        def lap() -> None:
-            progress.value = run.step
-
-        losses = train(run, batches, until, lap).losses.tolist()
-        if save:
-            checkpoint.save(run, check.checkpoint)
-        return Leg(losses, identity.leaves(state.get(run)), scaler_numbers(run))
-
-    return attempt(leg, f"resume {check.mode}, {label}", until)
-
-
-def _step_seconds(check: Check) -> float:
-    run = check.run(seed=check.params.seed)
-    return step_seconds(run, data.load(data.PATH, run.device, num_batches=1, rows=check.params.resume.batch_size)[0])
 
 
 def _nothing_compared() -> dict[str, Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:  # a workload's source is found without loading torch
@@ -63,10 +65,24 @@ def load(path: str, sizes: Mapping[str, Any]) -> Workload:
     except TypeError as error:
         takes = ", ".join(inspect.signature(build).parameters)
         raise ValueError(f"sizes: got {', '.join(sizes)}; {path} takes {takes} ({error})") from None
-    workload = build(**sizes)
+    try:
+        workload = build(**sizes)
+    except ValueError:  # a refusal of its own
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise ValueError(f"workload: {path} fails with {told(error)}") from error
     if not isinstance(workload, Workload):
         raise ValueError(f"workload: {path} returned {type(workload).__name__}; it must return an ampcheck Workload")
     return workload
+
+
+def told(error: BaseException) -> str:
+    """Tell in one line what a user's code raised, and where: in its innermost line that is no package's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = str(Path(__file__).parent.parent)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith(ours)]
+    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}{where}"
 
 
 def require_counts(**sizes: Any) -> None:  # noqa: ANN401 - whatever params.yaml holds
