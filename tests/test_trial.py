@@ -99,5 +99,5 @@ def test_only_memory_is_a_result() -> None:
     assert fail(torch.OutOfMemoryError("CUDA out of memory")) == Failure("out of memory: CUDA out of memory")
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         fail(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    with pytest.raises(ValueError, match="deterministic: got true; .* no such form; set it to false"):
+    with pytest.raises(ValueError, match=r"deterministic: got true; .* no such form; set it to false"):
         fail(RuntimeError("histc_cuda does not have a deterministic implementation"))
