@@ -168,6 +168,7 @@ def drill_result(mode: str) -> dict[str, Any]:
         ],
         "named": {"before the first step": 0, "right after a skip": 4 if scaler else None},
         "same_save_points": True,
+        "first_scales": [{"first_scale": 4.0**n, "skipped_steps": 0, "differing": []} for n in range(3)] * scaler,
         "controls": [
             {
                 "part": part,

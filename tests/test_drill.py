@@ -24,6 +24,7 @@ from ampcheck.processes import KilledError, in_child
 from ampcheck.reference import OVERFLOW_AT, SCALER, SIZES, STEPS, STOP, Reference, Setup, record
 from ampcheck.run import Run
 from ampcheck.runaway import SKIPS_IN_A_ROW, RunawayError
+from ampcheck.scales import first_scales
 from ampcheck.schema import Params
 from ampcheck.training import scaler_numbers, skipped_steps, train
 from ampcheck.trial import run_trial
@@ -385,3 +386,13 @@ def test_a_checkpoint_that_a_kill_broke_is_a_result(setup: Setup, monkeypatch: p
 
     assert kill["resumed_from"] is None
     assert "not a whole checkpoint of ours" in kill["differing"][0]
+
+
+def test_the_first_scale_matters_only_where_it_must(setup: Setup) -> None:
+    """Powers of two from 1 to 65536 end with the same weights, unless a step was skipped or gradients underflowed."""
+    tried = {each["first_scale"]: each for each in first_scales(setup, SCALED)}
+
+    assert list(tried) == [1.0, 16.0, 256.0, 4096.0, 65536.0]
+    assert [tried[256.0]["differing"], tried[4096.0]["differing"]] == [[], []]
+    assert all(each["differing"] for each in tried.values() if each["skipped_steps"])
+    assert first_scales(setup, "fp32") == []

@@ -15,6 +15,7 @@ from ampcheck.kills import survive
 from ampcheck.launch import Failure, attempt
 from ampcheck.processes import ChildError, Progress
 from ampcheck.reference import STEPS, Ending, Reference, Setup, record
+from ampcheck.scales import first_scales
 from ampcheck.schema import Params
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ def examine(setup: Setup, modes: list[str]) -> dict[str, tuple[Reference, dict[s
             "controls": controls(setup, mode, reference, bit_exact=bit_exact),
             "other_growth_interval": stops.other_growth_interval(setup, mode, reference),
             "runaway": stops.runaway(setup, mode),
+            "first_scales": first_scales(setup, mode),
         }
         found[mode] = (reference, result)
     return found

@@ -17,6 +17,7 @@ def drill_tables(evidence: Evidence) -> dict[str, Any]:
         "kills": len(evidence.kills),
         "survived": sum(not kill["differing"] for kill in evidence.kills),
         "while_writing": sum(kill["while_writing"] for kill in evidence.kills),
+        "scales": {mode: _scales(result["first_scales"]) for mode, result in results.items() if result["first_scales"]},
         "rules": [result for result in results.values() if result["runaway"]],
     }
 
@@ -42,6 +43,15 @@ def _controls(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[dict[s
         for control in result["controls"]:
             rows.setdefault(control["part"], []).append(control | {"proves": not inexact(result)})
     return rows
+
+
+def _scales(tried: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the first scales that gave the same weights, and those that did not, with the skips of each."""
+    told: dict[str, list[str]] = {"same": [], "other": []}
+    for each in tried:
+        skips = f" ({each['skipped_steps']} skipped)" if each["skipped_steps"] else ""
+        told["other" if each["differing"] else "same"].append(f"{each['first_scale']:g}{skips}")
+    return told
 
 
 def _across(evidence: Evidence) -> dict[str, list[dict[str, Any] | None]]:

@@ -23,8 +23,7 @@ STEPS = 16
 STOP = 11  # where one stop must do: the growth tracker is then not that of a fresh scaler
 OVERFLOW_AT = frozenset({3, 9})  # steps whose loss is multiplied by inf, where there is a scaler
 # A growth that is no power of two shows in the weights; with this interval it grows after the steps 2, 6, 12 and 15.
-SCALER = {"init_scale": 1024.0, "growth_factor": 1.7}
-GROWTH_INTERVAL = 3
+SCALER: dict[str, float] = {"init_scale": 1024.0, "growth_factor": 1.7, "growth_interval": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,12 @@ class Setup:
         *,
         other_seed: int = 0,
         overflow_at: Iterable[int] = OVERFLOW_AT,
-        growth_interval: int = GROWTH_INTERVAL,
+        scaler: Mapping[str, float] | None = None,
     ) -> Run:
-        """Build a fresh run; a resumed one begins from another seed, so that nothing is right by accident."""
+        """Build a fresh run, with SCALER changed by `scaler`; a resumed one begins from another seed.
+
+        So nothing is right by accident.
+        """
         small = self.params.model_copy(
             update={
                 "workload": WORKLOAD,
@@ -58,13 +60,13 @@ class Setup:
             self.machine,
             mode,
             seed=(self.params.seed + other_seed) % 2**32,
-            scaler=SCALER | {"growth_interval": growth_interval} if has_scaler else None,
+            scaler=SCALER | dict(scaler or {}) if has_scaler else None,
             overflow_at=frozenset(overflow_at) if has_scaler else frozenset(),
         )
 
-    def loaded(self, mode: str, path: Path, *, growth_interval: int = GROWTH_INTERVAL) -> tuple[Run, list[str]]:
+    def loaded(self, mode: str, path: Path, scaler: Mapping[str, float] | None = None) -> tuple[Run, list[str]]:
         """Return a fresh run with the state in `path`, and what was not taken over."""
-        run = self.run(mode, other_seed=1, growth_interval=growth_interval)
+        run = self.run(mode, other_seed=1, scaler=scaler)
         return run, checkpoint.load(run, path)
 
     def checkpoint(self, mode: str, step: int) -> Path:

@@ -61,7 +61,7 @@ def other_growth_interval(setup: Setup, mode: str, reference: Reference) -> dict
     """Resume under another growth interval: the rule is that the checkpoint's is kept, and that this is told."""
     if not MODES[mode].scaler:
         return None
-    run, told = setup.loaded(mode, setup.checkpoint(mode, STOP), growth_interval=1)
+    run, told = setup.loaded(mode, setup.checkpoint(mode, STOP), {"growth_interval": 1})
     return {"told": told, "differing": ending(run, setup.batches()).differs(reference)}
 
 
