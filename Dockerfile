@@ -27,7 +27,7 @@ ENV PATH=/opt/venv/bin:$PATH
 RUN python3 -m venv /opt/venv \
  && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
     > /tmp/requirements.txt \
- && cat requirements.tx[t] /dev/null >> /tmp/requirements.txt \
+ && find . -maxdepth 1 -name requirements.txt -exec cat {} + >> /tmp/requirements.txt \
  && pip install --no-cache-dir -c constraints.txt -r /tmp/requirements.txt \
  && rm /tmp/requirements.txt
 
