@@ -21,14 +21,12 @@ RUN apt-get update \
 
 # Before the source, so that an edit installs nothing again.
 WORKDIR /ampcheck
-# The glob makes requirements.txt, the user's own, optional.
-COPY constraints.txt pyproject.toml requirements.tx[t] ./
+COPY constraints.txt pyproject.toml requirements.txt ./
 ENV PATH=/opt/venv/bin:$PATH
 RUN python3 -m venv /opt/venv \
  && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
     > /tmp/requirements.txt \
- && find . -maxdepth 1 -name requirements.txt -exec cat {} + >> /tmp/requirements.txt \
- && pip install --no-cache-dir -c constraints.txt -r /tmp/requirements.txt \
+ && pip install --no-cache-dir -c constraints.txt -r /tmp/requirements.txt -r requirements.txt \
  && rm /tmp/requirements.txt
 
 # OMP_NUM_THREADS is left unset: ampcheck then gives torch the cores that the container may use, which only its host

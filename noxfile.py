@@ -15,9 +15,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 def install(session: nox.Session, *groups: str) -> None:
     """Install the dependencies, not the project: it is used from src/, so that an edit needs no install."""
     wanted = [*PYPROJECT["project"]["dependencies"], *nox.project.dependency_groups(PYPROJECT, *groups)]
-    session.install("-c", "constraints.txt", *wanted)
-    if Path("requirements.txt").exists():  # what the user's own workload imports
-        session.install("-c", "constraints.txt", "-r", "requirements.txt")
+    session.install("-c", "constraints.txt", *wanted, "-r", "requirements.txt")  # the last is the user's own
     session.env["PYTHONPATH"] = "src"
 
 

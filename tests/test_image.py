@@ -29,11 +29,11 @@ def test_the_base_has_the_cuda_version_of_the_pinned_torch() -> None:
 
 
 def test_an_edit_of_the_source_installs_nothing_again() -> None:
-    """Before the packages are installed, only the files that name them are copied: the last is the user's, if any."""
+    """Before the packages are installed, only the files that name them are copied: the last is the user's."""
     before = INSTRUCTIONS[: next(i for i, (_, rest) in enumerate(INSTRUCTIONS) if "pip install" in rest)]
 
     assert [rest for name, rest in before if name in ("COPY", "ADD")] == [
-        "constraints.txt pyproject.toml requirements.tx[t] ./"
+        "constraints.txt pyproject.toml requirements.txt ./"
     ]
     assert not any("install" in rest for _, rest in INSTRUCTIONS[SOURCE:])
 
