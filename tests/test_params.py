@@ -26,6 +26,7 @@ WRONG: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("train.lr", lambda raw: raw["train"].update(lr=-1.0), "got -1.0; should be greater than 0"),
     ("train.lr", lambda raw: raw["train"].update(lr=float("nan")), "got nan; should be a finite number"),
     ("train.lr", lambda raw: raw["train"].update(lr=float("inf")), "got inf; should be a finite number"),
+    ("train", lambda raw: raw["train"].update(compile=True, gradient_penalty=0.1), "exclude each other: torch.compile"),
     ("train.zero_grad", lambda raw: raw["train"].update(zero_grad="none"), "should be 'set_to_none' or 'zeros'"),
     ("train.modes[0]", lambda raw: raw["train"].update(modes=["fp23"]), "allowed: fp32, tf32, amp-fp16, amp-bf16 (did"),
     ("train.modes", lambda raw: raw["train"].update(modes=[]), "at least 1 item"),

@@ -35,6 +35,12 @@ class Train(Section):
     modes: Modes
     repeats: Repeats
 
+    @model_validator(mode="after")
+    def _no_penalty_through_the_compiler(self) -> Self:
+        if self.compile and self.gradient_penalty is not None:
+            raise ValueError("compile and gradient_penalty exclude each other: torch.compile has no double backward")
+        return self
+
 
 class Resume(Section):
     """The check of resume: N steps without a stop against a stop after K."""
