@@ -5,11 +5,15 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 # A queued experiment runs in a copy of this folder: it must use the copy's library, not an editable install's.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+from ampcheck import params
+from ampcheck.files import read_json, replaced_folder, write_json
 from ampcheck.processes import ChildError, die_with_parent
+from ampcheck.schema import Params
 
 die_with_parent(os.getppid())
 gc.disable()  # a stage loads much and soon ends; what it forks turns the collector on
@@ -25,3 +29,17 @@ def run(main: Callable[[], None]) -> None:
         sys.exit("interrupted; what was finished before this stage is kept")
     sys.stdout.flush()
     os._exit(0)  # all is written, and taking torch's modules down would take half a second more
+
+
+def inputs() -> tuple[Params, dict[str, Any], dict[str, Any]]:
+    """Return params.yaml, results/machine.json and results/modes.json."""
+    return params.load(), read_json(Path("results/machine.json")), read_json(Path("results/modes.json"))
+
+
+def write_by_mode(folder: Path, modes: list[str], measure: Callable[[str], Any], line: Callable[[Any], str]) -> None:
+    """Replace `folder` by a MODE.json for each of `modes`: what `measure` returns; print a `line` of each."""
+    with replaced_folder(folder) as beside:
+        for mode in modes:
+            result = measure(mode)
+            write_json(beside / f"{mode}.json", result)
+            print(line(result), flush=True)

@@ -2,26 +2,21 @@
 
 from pathlib import Path
 
-from ampcheck import params, resume
-from ampcheck.files import read_json, replaced_folder, write_json
-from stages import run
+from ampcheck import resume
+from ampcheck.files import replaced_folder
+from stages import inputs, run, write_by_mode
 
 
 def main() -> None:
     """data/, results/machine.json, modes.json -> results/resume/MODE.json, checkpoints/MODE.pt."""
-    given, machine, modes = (
-        params.load(),
-        read_json(Path("results/machine.json")),
-        read_json(Path("results/modes.json")),
-    )
-    with (
-        replaced_folder(Path("results/resume")) as folder,
-        replaced_folder(Path("checkpoints")) as checkpoints,
-    ):
-        for mode in given.train.modes:
-            result = resume.check_resume(given, machine, mode, modes[mode], checkpoints)
-            write_json(folder / f"{mode}.json", result)
-            print(resume.line(result), flush=True)
+    given, machine, modes = inputs()
+    with replaced_folder(Path("checkpoints")) as checkpoints:
+        write_by_mode(
+            Path("results/resume"),
+            given.train.modes,
+            lambda mode: resume.check_resume(given, machine, mode, modes[mode], checkpoints),
+            resume.line,
+        )
 
 
 run(main)

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from ampcheck import params, trial
-from ampcheck.files import read_json, replaced_folder
-from stages import run
+from ampcheck import trial
+from ampcheck.files import replaced_folder
+from stages import inputs, run
 
 
 def main() -> None:
@@ -13,11 +13,7 @@ def main() -> None:
     if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
         raise ValueError(f"stages.train: got {' '.join(sys.argv[1:]) or 'nothing'}; give one number of train.repeats")
     repeat = int(sys.argv[1])
-    given, machine, modes = (
-        params.load(),
-        read_json(Path("results/machine.json")),
-        read_json(Path("results/modes.json")),
-    )
+    given, machine, modes = inputs()
     with replaced_folder(Path("results/train") / str(repeat)) as folder:
         for mode in reversed(given.train.modes) if repeat % 2 else given.train.modes:
             result = trial.run_trial(given, machine, mode, repeat, modes[mode])

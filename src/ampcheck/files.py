@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write `value` as JSON; NaN and infinities are refused with ValueError, since they are not JSON."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    """Write `value` as JSON, a dataclass as an object. ValueError for NaN and infinities, which are not JSON."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False, default=asdict) + "\n")
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - what the file holds is its reader's to know
