@@ -48,7 +48,7 @@ class Setup:
 def recipe(device: str) -> dict[str, Any]:
     """Return params.yaml with the recipe's sizes, data and training, and all modes."""
     raw = params.read(ROOT / "params.yaml")
-    raw |= {"device": device, "workload": "ampcheck.workloads.mlp:build"}
+    raw["device"] = device
     raw["sizes"] = params.read(ROOT / "sizes.yaml")["recipe"]
     raw["workload"] = raw["sizes"].pop("workload")
     raw["data"] |= {"num_batches": 50}

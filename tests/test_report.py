@@ -394,3 +394,13 @@ def test_what_is_asked_for_beyond_the_recipe_is_told(raw: dict[str, Any], tmp_pa
 
     assert "recipe: 3 batches a step; optimizer {'name': 'AdamW'}; gradients clipped to a norm of 0.5." in text
     assert "`fp32`: torch.compile took 7.00 s" in text
+
+
+def test_the_steps_of_a_trial_are_those_that_it_takes(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Of accumulated batches a step each, the last one of an epoch those that are left."""
+    raw["data"]["num_batches"], raw["train"]["epochs"] = 5, 2
+    write_results(tmp_path / "results", given(raw), {FP32: [2.0] * 3})
+    assert "\n10 steps a trial, " in written(given(raw), tmp_path)
+
+    raw["train"]["accumulate"] = 2
+    assert "\n6 steps a trial, " in written(given(raw), tmp_path)

@@ -9,6 +9,8 @@ import torch
 from ampcheck import identity, state
 from ampcheck.identity import few, walk
 from ampcheck.launch import WAYS_OUT, failure_of
+from ampcheck.outputs import outputs_of
+from ampcheck.precision import dtype_name
 from ampcheck.run import Run
 from ampcheck.workloads import Batch, Modules, told
 
@@ -54,7 +56,7 @@ def checked(losses: Losses, dtypes: list[str]) -> Losses:
                 f"workload: losses returned {', '.join(wrong) or 'an empty list'}; each must be a scalar tensor of a "
                 "floating dtype that depends on the modules' parameters: take a mean, and leave out detach()"
             )
-        dtypes.extend(dtype_name(loss) for loss in made)
+        dtypes.extend(dtype_name(loss.dtype) for loss in made)
         return made
 
     return with_checks
@@ -71,16 +73,7 @@ def admit(run: Run, batch: Batch, loss: float) -> None:
         identity.checksums(state.get(run))
     except TypeError as error:
         raise ValueError(f"workload: its state can't be saved: {error}") from error
-    if run.workload.outputs is not None:
-        with torch.no_grad(), run.autocast:
-            made = run.workload.outputs(run.modules, batch)
-        if not any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for _, leaf in walk(made)):
-            raise ValueError("workload: outputs returned no tensor of floating numbers; return one, or leave it out")
-
-
-def dtype_name(tensor: torch.Tensor) -> str:
-    """Return torch's name of a dtype, such as "bfloat16"."""
-    return str(tensor.dtype).removeprefix("torch.")
+    outputs_of(run, batch)
 
 
 def _can_be_trained_on(loss: object) -> bool:
@@ -91,4 +84,4 @@ def _described(loss: object) -> str:
     if not isinstance(loss, torch.Tensor):
         return f"a {type(loss).__name__}"
     gradient = "" if loss.requires_grad else " without a gradient"
-    return f"a tensor of shape {tuple(loss.shape)}, {dtype_name(loss)}{gradient}"
+    return f"a tensor of shape {tuple(loss.shape)}, {dtype_name(loss.dtype)}{gradient}"

@@ -40,8 +40,9 @@ def _controls(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[dict[s
     """Return for each part a cell by mode; a control `proves` something only where a whole state resumes exactly."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for result in results.values():
+        proves = not inexact(result)
         for control in result["controls"]:
-            rows.setdefault(control["part"], []).append(control | {"proves": not inexact(result)})
+            rows.setdefault(control["part"], []).append(control | {"proves": proves})
     return rows
 
 

@@ -12,7 +12,7 @@ def findings(evidence: Evidence) -> list[str]:
     """One line for each thing that is wrong. A mode that this device lacks or emulates is no finding."""
     found = []
     for mode, summary in summaries(evidence).items():
-        if summary.why and _could_be_trained(evidence, mode):
+        if summary.why and evidence.params.train.takes(evidence.modes[mode]):
             found.append(f"{mode}: not trained: {summary.why}")
         if summary.reproducible is False:
             found.append(f"{mode}: not reproducible: its repeats ended with different bits")
@@ -20,11 +20,6 @@ def findings(evidence: Evidence) -> list[str]:
             found.append(f"{mode}: autocast had no effect: no module's output is {MODES[mode].dtype}")
         found += [f"{mode}: {line}" for line in _resume_findings(evidence.resume[mode])]
     return [*found, *(f"drill, {line}" for line in _drill_findings(evidence))]
-
-
-def _could_be_trained(evidence: Evidence, mode: str) -> bool:
-    entry = evidence.modes[mode]
-    return bool(entry["available"] and (evidence.params.train.emulated or not entry["emulated"]))
 
 
 def _resume_findings(result: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ampcheck.identity import walk
+from ampcheck.precision import dtype_name
 
 
 def misfits(saved: Mapping[str, Any], fresh: Mapping[str, Any], *, crossing: bool) -> list[str]:
@@ -42,7 +43,7 @@ def _groups(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(leaf: object) -> str:
-    return f"{str(leaf.dtype)[6:]} {tuple(leaf.shape)}" if isinstance(leaf, torch.Tensor) else "a value"
+    return f"{dtype_name(leaf.dtype)} {tuple(leaf.shape)}" if isinstance(leaf, torch.Tensor) else "a value"
 
 
 def _settings(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Inference: the forward pass under autocast, without a scaler: how fast, how much memory, how far from float32."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -11,6 +11,7 @@ from ampcheck import data
 from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, fresh_run
 from ampcheck.meters import memory_in_use, meter_for
+from ampcheck.outputs import outputs_of
 from ampcheck.run import Run
 from ampcheck.schema import Params
 from ampcheck.workloads import Batch
@@ -39,7 +40,7 @@ class Inference:
 
 def infer(params: Params, machine: Mapping[str, Any], mode: str, available: Mapping[str, Any]) -> Inference:
     """Measure `mode` in a child; `available` is the mode's entry in modes.json."""
-    if not available["available"] or (available["emulated"] and not params.train.emulated):
+    if not params.train.takes(available):
         return Inference(mode=mode, why=available["why"])
     result = attempt(lambda _: _measured(params, machine, mode), f"infer {mode}")
     return Inference(mode=mode, why=result.why) if isinstance(result, Failure) else result
@@ -59,18 +60,17 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str) -> Inferenc
     for module in run.modules.values():
         module.eval()
     batches = data.load(data.PATH, run.device, num_batches=params.data.num_batches)
-    forward = _forward(run, run.workload.outputs)
     held = []
     for batch in batches:  # also the warm-up of the timed pass
-        forward(batch)
+        outputs_of(run, batch)
         held.append(memory_in_use(run.device))
     meter = meter_for(run.device)
     meter.start()
     for batch in batches:
-        forward(batch)
+        outputs_of(run, batch)
         meter.lap()
     seconds = meter.stop().step_seconds
-    largest, middle, equal_argmax = _differences(run, forward, batches[0])
+    largest, middle, equal_argmax = _differences(run, batches[0])
     return Inference(
         mode=mode,
         batch_seconds=median(seconds),
@@ -83,21 +83,11 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str) -> Inferenc
     )
 
 
-def _forward(run: Run, outputs: Callable[..., Any]) -> Callable[[Batch], Any]:
-    def forward(batch: Batch) -> Any:  # noqa: ANN401 - a tree of tensors
-        with torch.no_grad(), run.autocast:
-            return outputs(run.modules, batch)
-
-    return forward
-
-
-def _differences(
-    run: Run, forward: Callable[[Batch], Any], batch: Batch
-) -> tuple[float | None, float | None, float | None]:
-    actual = _flat(forward(batch))
+def _differences(run: Run, batch: Batch) -> tuple[float | None, float | None, float | None]:
+    actual = [leaf.double() for leaf in outputs_of(run, batch)]
     torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined] # its module hides it
     run.autocast = torch.autocast(run.device.type, enabled=False)
-    expected = _flat(forward(batch))
+    expected = [leaf.double() for leaf in outputs_of(run, batch)]
     scale = torch.cat([leaf.flatten() for leaf in expected]).square().mean().sqrt()
     off = torch.cat([(a - e).abs().flatten() for a, e in zip(actual, expected, strict=True)]) / scale
     return _finite(off.max()), _finite(off.median()), _equal_argmax(actual, expected) if _has_classes(batch) else None
@@ -114,10 +104,3 @@ def _has_classes(batch: Batch) -> bool:
 def _equal_argmax(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
     equal = [(a.argmax(-1) == e.argmax(-1)).flatten() for a, e in zip(actual, expected, strict=True)]
     return torch.cat(equal).double().mean().item()
-
-
-def _flat(outputs: object) -> list[torch.Tensor]:
-    tensors = [leaf for _, leaf in walk(outputs) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-    if not tensors:
-        raise ValueError("workload: outputs returned no tensor of floating numbers; return one, or leave it out")
-    return [tensor.double() for tensor in tensors]

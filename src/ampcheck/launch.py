@@ -55,7 +55,10 @@ def fresh_run(
     scaler: Mapping[str, float] | None = None,
     overflow_at: frozenset[int] = frozenset(),
 ) -> Run:
-    """Set this process's threads, determinism and seeds, and build the workload's run at step 0."""
+    """Set this process's threads, determinism and seeds, and build the workload's run at step 0.
+
+    `scaler` and `overflow_at` are for modes with a scaler; others leave them out.
+    """
     prepare(seed=seed, threads=machine["threads"], deterministic=params.deterministic)
     device = torch.device(machine["device"])
     if device.type == "cuda":
@@ -65,8 +68,8 @@ def fresh_run(
         MODES[mode],
         device,
         Options(**{each.name: getattr(params.train, each.name) for each in fields(Options)}),
-        scaler=scaler,
-        overflow_at=overflow_at,
+        scaler=scaler if MODES[mode].scaler else None,
+        overflow_at=overflow_at if MODES[mode].scaler else frozenset(),
     )
 
 

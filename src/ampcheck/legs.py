@@ -7,7 +7,6 @@ from typing import Any
 
 from ampcheck import checkpoint, data, identity, state
 from ampcheck.launch import Failure, attempt, fresh_run
-from ampcheck.precision import MODES
 from ampcheck.processes import Progress
 from ampcheck.rehearsal import step_seconds
 from ampcheck.run import Run
@@ -36,8 +35,6 @@ class Check:
 
     def run(self, seed: int) -> Run:
         """Build a fresh run; modes with a scaler have their overflows forced and a growth that shows."""
-        if not MODES[self.mode].scaler:
-            return fresh_run(self.params, self.machine, self.mode, seed=seed)
         scaler = {"growth_factor": self.plan.growth_factor, "growth_interval": self.plan.growth_interval}
         overflow_at = frozenset(self.plan.overflow_at)
         return fresh_run(self.params, self.machine, self.mode, seed=seed, scaler=scaler, overflow_at=overflow_at)

@@ -21,6 +21,11 @@ class Mode:
     fp32_precision: str
 
 
+def dtype_name(dtype: object) -> str:
+    """Return torch's name of one of its dtypes, such as "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
+
+
 MODES = {
     mode.name: mode
     for mode in (

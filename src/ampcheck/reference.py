@@ -11,7 +11,6 @@ import torch
 from ampcheck import checkpoint, data, identity, state, workloads
 from ampcheck.identity import Leaves
 from ampcheck.launch import fresh_run
-from ampcheck.precision import MODES
 from ampcheck.run import Run
 from ampcheck.schema import Params
 from ampcheck.training import train
@@ -54,14 +53,13 @@ class Setup:
                 "train": self.params.train.model_copy(update={"lr": 0.05, "compile": False}),
             }
         )
-        has_scaler = MODES[mode].scaler
         return fresh_run(
             small,
             self.machine,
             mode,
             seed=(self.params.seed + other_seed) % 2**32,
-            scaler=SCALER | dict(scaler or {}) if has_scaler else None,
-            overflow_at=frozenset(overflow_at) if has_scaler else frozenset(),
+            scaler=SCALER | dict(scaler or {}),
+            overflow_at=frozenset(overflow_at),
         )
 
     def loaded(self, mode: str, path: Path, scaler: Mapping[str, float] | None = None) -> tuple[Run, list[str]]:

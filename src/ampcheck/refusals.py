@@ -1,14 +1,14 @@
 """What a workload may not bring: refused before any training, each with the reason and the way out."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from ampcheck.precision import Mode
-from ampcheck.workloads import Modules, Optimizers, Schedulers
+from ampcheck.precision import Mode, dtype_name
+from ampcheck.workloads import Modules, Optimizers, Schedulers, weights_of
 
 T = TypeVar("T")
 HALF = (torch.float16, torch.bfloat16)
@@ -42,21 +42,26 @@ def refuse(mode: Mode, device: torch.device, modules: Modules, optimizers: Optim
         raise ValueError("\n".join(f"workload: {reason}" for reason in wrong))
 
 
+def _tensors(modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the path of each parameter and buffer, and the tensor itself."""
+    for name, module in modules.items():
+        for path, tensor in [*module.named_parameters(), *module.named_buffers()]:
+            yield f"{name}.{path}", tensor
+
+
 def _lazy(modules: Modules) -> list[str]:
     """A lazy module has no shape before its first step, so that a checkpoint can't be put into a fresh one."""
     return [
-        f"{name}.{path} is lazy, without a shape before the first step; give its module the sizes"
-        for name, module in modules.items()
-        for path, tensor in [*module.named_parameters(), *module.named_buffers()]
+        f"{path} is lazy, without a shape before the first step; give its module the sizes"
+        for path, tensor in _tensors(modules)
         if is_lazy(tensor)
     ]
 
 
 def _elsewhere(device: torch.device, modules: Modules) -> list[str]:
     return [
-        f"{name}.{path} lies on {tensor.device}, not on {device}; leave devices to ampcheck, which moves the modules"
-        for name, module in modules.items()
-        for path, tensor in [*module.named_parameters(), *module.named_buffers()]
+        f"{path} lies on {tensor.device}, not on {device}; leave devices to ampcheck, which moves the modules"
+        for path, tensor in _tensors(modules)
         if tensor.device.type != device.type or device.index not in (None, tensor.device.index)
     ]
 
@@ -65,8 +70,7 @@ def _homeless(modules: Modules, optimizers: Optimizers) -> list[str]:
     """What no module holds is in no checkpoint: its state would be lost at a stop."""
     held = {id(parameter) for module in modules.values() for parameter in module.parameters()}
     strays = {
-        name: sum(id(weight) not in held for group in optimizer.param_groups for weight in group["params"])
-        for name, optimizer in optimizers.items()
+        name: sum(id(weight) not in held for weight in weights_of(optimizer)) for name, optimizer in optimizers.items()
     }
     return [
         f"optimizer {name} trains {count} parameters that no module holds, so that no checkpoint would have them; "
@@ -114,7 +118,7 @@ def _uninitialised(optimizers: Optimizers) -> list[str]:
 def _half(modules: Modules) -> list[str]:
     """GradScaler can't unscale float16 gradients, and weights in 16 bits have no room for small updates."""
     found = [
-        f"{name}.{path} is {str(parameter.dtype).removeprefix('torch.')}"
+        f"{name}.{path} is {dtype_name(parameter.dtype)}"
         for name, module in modules.items()
         for path, parameter in module.named_parameters()
         if parameter.requires_grad and parameter.dtype in HALF

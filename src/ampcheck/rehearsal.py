@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from ampcheck import data
-from ampcheck.admission import admit, checked, dtype_name, left_alone, told_in_one_line
+from ampcheck.admission import admit, checked, left_alone, told_in_one_line
 from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, eager, fresh_run
+from ampcheck.precision import dtype_name
 from ampcheck.run import Run
 from ampcheck.schedulers import that_wait
 from ampcheck.schema import Params
@@ -46,7 +47,7 @@ def rehearse(params: Params, machine: Mapping[str, Any], mode: str, available: M
     """Take one step of `mode` in a child, on the rows of the resume check; `available` is its entry in modes.json.
 
     ValueError for what can't be trained in this mode: losses that are no finite scalars, and all that
-    `training.start` refuses.
+    `run.start` refuses.
     """
     if not available["available"]:
         return Rehearsal(mode, why=available["why"])
@@ -105,7 +106,9 @@ def _leaf_modules(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
 
 def _hooked(module: nn.Module, name: str, seen: dict[str, set[str]], stayed_float32: list[str]) -> Any:  # noqa: ANN401
     def hook(_: nn.Module, __: Any, outputs: Any) -> None:  # noqa: ANN401
-        dtypes = {dtype_name(leaf) for _, leaf in walk(outputs) if torch.is_tensor(leaf) and leaf.is_floating_point()}
+        dtypes = {
+            dtype_name(leaf.dtype) for _, leaf in walk(outputs) if torch.is_tensor(leaf) and leaf.is_floating_point()
+        }
         seen[type(module).__name__] |= dtypes
         if isinstance(module, ELIGIBLE) and "float32" in dtypes:
             stayed_float32.append(name)

@@ -52,12 +52,11 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "drill": drill_tables(evidence),
         "rehearse": [result for result in evidence.rehearse.values() if result["dtypes"]],
         "infer": list(evidence.infer.values()),
-        "batch_size": evidence.params.sizes["batch_size"],
         "machine": evidence.machine,
         "params": _flat(evidence.params.model_dump()),
         "num_repeats": len(evidence.params.train.repeats),
         "band": evidence.params.report.band,
-        "steps": evidence.params.train.epochs * evidence.params.data.num_batches,
+        "steps": evidence.params.steps,
         "planned_steps": evidence.params.resume.steps,
     }
 

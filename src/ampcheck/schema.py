@@ -1,6 +1,8 @@
 """What params.yaml may hold, as frozen models. Loads no torch."""
 
-from typing import Annotated, Literal, Self
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -34,6 +36,10 @@ class Train(Section):
     emulated: bool
     modes: Modes
     repeats: Repeats
+
+    def takes(self, entry: Mapping[str, Any]) -> bool:
+        """Whether a mode is trained, by its entry in modes.json: an emulated one only if that is asked for."""
+        return bool(entry["available"] and (self.emulated or not entry["emulated"]))
 
     @model_validator(mode="after")
     def _no_penalty_through_the_compiler(self) -> Self:
@@ -102,6 +108,11 @@ class Params(Section):
     resume: Resume
     drill: Drill
     report: Report
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of a trial: the last one of an epoch takes the batches that are left."""
+        return self.train.epochs * math.ceil(self.data.num_batches / self.train.accumulate)
 
     @model_validator(mode="after")
     def _rows_for_the_resume(self) -> Self:

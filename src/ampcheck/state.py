@@ -16,6 +16,7 @@ from ampcheck.fit import misfits, other_settings
 from ampcheck.identity import few
 from ampcheck.precision import MODES
 from ampcheck.run import Run
+from ampcheck.workloads import weights_of
 
 State: TypeAlias = dict[str, Any]  # part -> nested dicts and lists of tensors, numbers and strings
 
@@ -47,8 +48,7 @@ def _put_optimizers(run: Run, state: State) -> None:
     for name, optimizer in run.optimizers.items():
         optimizer.load_state_dict(deepcopy(state[name]))  # it would keep the tensors: those of a file that is mapped
         numbers = chain.from_iterable(group["params"] for group in state[name]["param_groups"])
-        parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
-        for number, parameter in zip(numbers, parameters, strict=True):
+        for number, parameter in zip(numbers, weights_of(optimizer), strict=True):
             _keep_dtypes(state[name]["state"].get(number, {}), optimizer.state.get(parameter, {}), parameter.device)
 
 

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from ampcheck.losses import losses_of
 from ampcheck.run import Run
 from ampcheck.runaway import SKIPS_IN_A_ROW, stop_a_runaway
-from ampcheck.workloads import Batch
+from ampcheck.workloads import Batch, weights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,11 @@ def _clip(run: Run, optimizer: torch.optim.Optimizer) -> None:
     """Scale the gradients of one optimizer down to the norm that was asked for, all of its groups together."""
     if run.options.clip_norm is not None:
         run.scaler.unscale_(optimizer)
-        clip_grad_norm_(
-            [weight for group in optimizer.param_groups for weight in group["params"]], run.options.clip_norm
-        )
+        clip_grad_norm_(weights_of(optimizer), run.options.clip_norm)
 
 
 def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    return any(weight.grad is not None for group in optimizer.param_groups for weight in group["params"])
+    return any(weight.grad is not None for weight in weights_of(optimizer))
 
 
 def skipped_steps(scales: list[float]) -> int:

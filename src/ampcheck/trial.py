@@ -1,7 +1,6 @@
 """One timed trial: a mode in a process of its own, measured from first step to last."""
 
 import csv
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,7 +16,7 @@ from ampcheck.processes import Progress
 from ampcheck.rehearsal import step_seconds
 from ampcheck.run import Run
 from ampcheck.schema import Params
-from ampcheck.training import scaler_numbers, skipped_steps, train, windows_of
+from ampcheck.training import scaler_numbers, skipped_steps, train
 from ampcheck.workloads import Batch
 
 
@@ -51,13 +50,12 @@ def run_trial(
     params: Params, machine: Mapping[str, Any], mode: str, repeat: int, available: Mapping[str, Any]
 ) -> Trial:
     """Train `mode` in a child and return its result; `available` is the mode's entry in modes.json."""
-    if not available["available"] or (available["emulated"] and not params.train.emulated):
+    if not params.train.takes(available):
         return Trial(mode=mode, repeat=repeat, trained=False, why=available["why"])
-    steps = params.train.epochs * math.ceil(params.data.num_batches / params.train.accumulate)
     label = f"train {mode}, repeat {repeat}"
     if available["emulated"]:
-        _print_estimate(params, machine, mode, steps)
-    result = attempt(lambda progress: _measured(params, machine, mode, repeat, progress), label, steps)
+        _print_estimate(params, machine, mode)
+    result = attempt(lambda progress: _measured(params, machine, mode, repeat, progress), label, params.steps)
     if isinstance(result, Failure):
         return Trial(mode=mode, repeat=repeat, trained=False, why=result.why)
     return result
@@ -93,7 +91,7 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
         progress.value = run.step
 
     meter.start()
-    history = train(run, batches, params.train.epochs * len(windows_of(batches, run.options.accumulate)), lap)
+    history = train(run, batches, params.steps, lap)
     measured = meter.stop()
 
     losses = history.losses.tolist()
@@ -132,12 +130,12 @@ def _compile_seconds(run: Run, batches: list[Batch]) -> float:
     return seconds
 
 
-def _print_estimate(params: Params, machine: Mapping[str, Any], mode: str, steps: int) -> None:
+def _print_estimate(params: Params, machine: Mapping[str, Any], mode: str) -> None:
     def estimate(_: Progress) -> float:
         run = fresh_run(params, machine, mode, seed=params.seed)
         return step_seconds(run, data.load(data.PATH, run.device, num_batches=1)[0])
 
     seconds = attempt(estimate, f"estimate {mode}")
     if not isinstance(seconds, Failure):
-        minutes = seconds * steps / 60
-        print(f"{mode} is emulated here: about {minutes:.1f} minutes for {steps} steps", flush=True)
+        minutes = seconds * params.steps / 60
+        print(f"{mode} is emulated here: about {minutes:.1f} minutes for {params.steps} steps", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -74,6 +74,11 @@ def load(path: str, sizes: Mapping[str, Any]) -> Workload:
     if not isinstance(workload, Workload):
         raise ValueError(f"workload: {path} returned {type(workload).__name__}; it must return an ampcheck Workload")
     return workload
+
+
+def weights_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Yield what an optimizer trains, group after group."""
+    return (weight for group in optimizer.param_groups for weight in group["params"])
 
 
 def told(error: BaseException) -> str:
