@@ -88,7 +88,7 @@ def test_training_knows_only_precision_and_workloads() -> None:
     """The loop, and what it is made of, does not know where its run or its batches come from."""
     names = {path.stem for path in used(ROOT / "src/ampcheck/training.py")}
 
-    makes_a_run = {"run", "options", "refusals", "schedulers", "precision", "__init__"}
+    makes_a_run = {"run", "options", "fields", "refusals", "schedulers", "precision", "__init__"}
 
     assert names == makes_a_run | {"training", "losses", "runaway"}
 

@@ -135,7 +135,7 @@ def test_named_stops_are_what_they_say(setup: Setup, mode: str) -> None:
     assert scales[skip] == scales[skip - 1] * 0.5
     assert scales[growth] == pytest.approx(scales[growth - 1] * SCALER["growth_factor"], rel=1e-6)
     assert skip - 1 == min(OVERFLOW_AT)
-    assert skipped_steps(scales) == len(OVERFLOW_AT)
+    assert len(skipped_steps(scales)) == len(OVERFLOW_AT)
 
 
 def test_a_save_between_step_and_update_is_another_state(setup: Setup) -> None:
@@ -304,10 +304,38 @@ def test_a_run_that_only_skips_is_stopped(setup: Setup) -> None:
     found = stops.runaway(setup, SCALED)
 
     assert found is not None
-    assert (found["stopped_at"], found["differing"]) == (SKIPS_IN_A_ROW, [])
-    told = "stopped at step 50: the scaler skipped 50 steps in a row, down to a scale of 9.09e-13; "
+    assert (found["stopped_at"], found["differing"]) == (1 + SKIPS_IN_A_ROW, [])
+    told = "stopped at step 51: the scaler skipped 50 steps in a row, down to a scale of 9.09e-13; "
     assert found["told"].startswith(told)
     assert stops.runaway(setup, "fp32") is None
+
+
+@pytest.mark.parametrize("zero_grad", ["set_to_none", "zeros"])
+@pytest.mark.parametrize(("optimizer", "keywords"), [("SGD", {}), *BOTH_WAYS, ("AdamW", {"fused": True})], ids=str)
+def test_what_skips_leave_alone_is_what_their_gradients_reach(
+    tiny_params: Params, tmp_path: Path, optimizer: str, keywords: dict[str, Any], zero_grad: str
+) -> None:
+    """Where zeros are kept as gradients, the optimizer of a module that a step does not use does step, rightly."""
+    given = tiny_params.model_copy(update={"train": tiny_params.train.model_copy(update={"zero_grad": zero_grad})})
+    sizes = SIZES | {"optimizer": optimizer, "keywords": keywords}
+    found = stops.runaway(prepared(Setup(given, MACHINE, tmp_path, sizes)), SCALED)
+
+    assert found is not None
+    assert (found["stopped_at"], found["differing"]) == (1 + SKIPS_IN_A_ROW, [])
+
+
+def test_a_skip_that_changes_weights_is_noticed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it would be if an optimizer stepped whatever the scaler found."""
+
+    def steps_all_the_same(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        scaler.unscale_(optimizer)
+        optimizer.step()
+
+    monkeypatch.setattr(torch.amp.GradScaler, "step", steps_all_the_same)
+    found = stops.runaway(setup, SCALED)
+
+    assert found is not None
+    assert "parameters/0.weight" in found["differing"]
 
 
 def test_a_run_that_sometimes_steps_is_not_stopped(setup: Setup) -> None:
@@ -315,7 +343,7 @@ def test_a_run_that_sometimes_steps_is_not_stopped(setup: Setup) -> None:
     run = setup.run(SCALED, overflow_at=(step for step in range(2 * SKIPS_IN_A_ROW) if step % 49))
     scales = train(run, setup.batches(), 2 * SKIPS_IN_A_ROW).scales.tolist()
 
-    assert skipped_steps(scales) == 2 * SKIPS_IN_A_ROW - 3
+    assert len(skipped_steps(scales)) == 2 * SKIPS_IN_A_ROW - 3
     assert all(parameter.isfinite().all() for parameter in run.modules["net"].parameters())
 
 

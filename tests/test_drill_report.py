@@ -252,16 +252,19 @@ def test_the_drill_is_read_by_the_modes_of_the_parameters(good: Params, tmp_path
 
 
 def test_a_first_scale_that_matters_is_told(raw: dict[str, Any], tmp_path: Path) -> None:
-    """Which scales gave the same weights, which did not, and how many steps those skipped."""
+    """Which scales gave the same weights, which did not, and why: skips, or else gradients that underflow."""
     params = given(raw)
     write_results(tmp_path / "results", params, {FP32: [2.0] * 3, FP16: [1.0] * 3})
-    assert "`amp-fp16`, with a first loss scale of 1, 4, 16: the same weights, to the bit." in written(params, tmp_path)
+    assert "begun with a first loss scale of 1, 4, 16: it ends with the same weights, to the bit.\n" in written(
+        params, tmp_path
+    )
 
     path = tmp_path / "results/drill" / f"{FP16}.json"
     result = read_json(path)
     result["first_scales"][2] |= {"skipped_steps": 2, "differing": ["net/0.weight"]}
+    result["first_scales"][0] |= {"differing": ["net/0.weight"]}
     write_json(path, result)
 
-    assert "scale of 1, 4: the same weights, to the bit. **Other weights** with 16 (2 skipped):" in written(
-        params, tmp_path
-    )
+    text = written(params, tmp_path)
+    assert "scale of 4: it ends with the same weights, to the bit. With 16 the scaler skips its first steps" in text
+    assert "With 1 gradients underflow, and the weights are others" in text

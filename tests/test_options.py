@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from ampcheck import data, launch, stops, workloads
+from ampcheck import data, launch, schedulers, stops, workloads
 from ampcheck.identity import leaves
 from ampcheck.options import Options
 from ampcheck.precision import MODES, Mode
 from ampcheck.reference import Setup, record
+from ampcheck.resume import check_resume
 from ampcheck.run import Run, start
 from ampcheck.schema import Params
 from ampcheck.training import scaler_numbers, skipped_steps, train, windows_of
@@ -30,6 +31,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "another optimizer": {"optimizer": {"name": "AdamW", "weight_decay": 0.1}},
     "scheduled": {"scheduler": {"name": "StepLR", "step_size": 2, "gamma": 0.5}},
 }
+ONE_CYCLE = {"name": "OneCycleLR", "max_lr": 0.1, "total_steps": 16}  # it changes betas and momentum as well
+ASKED["cycled"] = {"optimizer": {"name": "Adam"}, "scheduler": ONE_CYCLE}
 ASKED["all together"] = {key: value for asked in list(ASKED.values()) for key, value in asked.items()}
 
 
@@ -97,7 +100,7 @@ def test_the_threshold_meets_the_true_norm(mode: str) -> None:
     before = weights.detach().clone()
     history = train(run, [{"x": torch.ones(1, 16)}], 1)  # sixteen gradients of 1/2
 
-    assert skipped_steps(history.scales.tolist()) == 0
+    assert len(skipped_steps(history.scales.tolist())) == 0
     assert (weights - before).norm().item() == pytest.approx(1.0, abs=1e-5)  # torch divides by the norm plus 1e-6
 
 
@@ -107,7 +110,7 @@ def test_a_norm_that_is_not_finite_costs_one_skip(mlp: Workload, batches: list[B
     run.overflow_at = frozenset({1})
     history = train(run, batches, 4)
 
-    assert skipped_steps(history.scales.tolist()) == 1
+    assert len(skipped_steps(history.scales.tolist())) == 1
     assert history.scales.tolist() == [128.0, 128.0, 64.0, 64.0, 64.0]
     assert all(parameter.isfinite().all() for parameter in run.modules["net"].parameters())
 
@@ -172,7 +175,7 @@ def test_float16_does_not_depend_on_the_first_scale(asked: dict[str, Any]) -> No
             {"x": torch.full((2, 1), 0.5), "y": torch.full((2, 1), 1.25 + step / 8)} for step in range(6)
         ]
         history = train(run, batches, 2)
-        assert skipped_steps(history.scales.tolist()) == 0
+        assert len(skipped_steps(history.scales.tolist())) == 0
         ends.append([leaves(run.modules["net"].state_dict()), history.losses.tolist()])
 
     assert all(end == ends[0] for end in ends)
@@ -212,12 +215,25 @@ def test_optimizers_and_schedulers_by_name_take_the_places_of_the_workloads(tmp_
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"optimizer": {"name": "Sgd"}}, "train.optimizer.name: got 'Sgd'; torch.optim has no such class"),
-        ({"optimizer": {"name": "SGD", "mass": 1}}, r"train.optimizer: SGD refuses {'mass': 1}: .*unexpected keyword"),
-        ({"optimizer": {"name": "SGD", "momentum": -1}}, "train.optimizer: SGD refuses .*Invalid momentum value: -1"),
-        ({"optimizer": {"name": "LBFGS"}}, "workload: sgd is LBFGS, but the loop calls"),
+        ({"optimizer": {"name": "Adamm"}}, r"train.optimizer.name: got 'Adamm'; allowed: ASGD, .*did you mean Adam\?"),
+        ({"optimizer": {"name": "Optimizer"}}, "train.optimizer.name: got 'Optimizer'; allowed: ASGD, "),
+        ({"optimizer": {"name": "SGD", "mass": 1}}, r"train.optimizer: SGD refuses {mass: 1}: .*unexpected keyword"),
+        ({"optimizer": {"name": "SGD", "momentum": -1}}, "train.optimizer: SGD refuses .*Invalid momentum"),
+        (
+            {"optimizer": {"name": "Adam", "betas": [0.9]}},
+            r"Adam refuses {betas: \[0.9\]}: IndexError",
+        ),
+        (
+            {"optimizer": {"name": "LBFGS"}},
+            "train.optimizer.name: got 'LBFGS'; its .* needs .*'closure'.*allowed:",
+        ),
         ({"scheduler": {"name": "StepLR"}}, "train.scheduler: StepLR refuses {}: .*step_size"),
-        ({"scheduler": {"name": "ReduceLROnPlateau"}}, "workload: sgd is ReduceLROnPlateau"),
+        ({"scheduler": {"name": "Counter"}}, "train.scheduler.name: got 'Counter'; allowed: Chained"),
+        ({"scheduler": {"name": "LRScheduler"}}, "train.scheduler.name: got 'LRScheduler'; allowed: Chained"),
+        (
+            {"scheduler": {"name": "ReduceLROnPlateau"}},
+            "train.scheduler.name: got 'ReduceLROnPlateau'; its .*metrics",
+        ),
     ],
 )
 def test_what_torch_does_not_have_or_refuses_is_told(asked: dict[str, Any], says: str, mlp: Workload) -> None:
@@ -226,6 +242,39 @@ def test_what_torch_does_not_have_or_refuses_is_told(asked: dict[str, Any], says
         fresh(mlp, MODES["fp32"], **asked)
 
     assert "\n" not in str(caught.value)
+
+
+def test_a_schedule_that_fails_is_told(mlp: Workload, batches: list[Batch]) -> None:
+    """With the key and its class, whatever it raises: a step size of zero, say; and an end before that of a run."""
+    run = fresh(mlp, MODES["fp32"], scheduler={"name": "StepLR", "step_size": 0})
+    with pytest.raises(ValueError, match=r"train\.scheduler, or .*: StepLR fails with ZeroDivisionError: .*by zero"):
+        train(run, batches, 1)
+
+    run = fresh(mlp, MODES["fp32"], scheduler=ONE_CYCLE)
+    schedulers.refuse_short(run.schedulers, 16)
+    with pytest.raises(
+        ValueError, match=r"OneCycleLR ends after 16 steps, but the longer of a .* takes 17; give it as"
+    ):
+        schedulers.refuse_short(run.schedulers, 17)
+
+
+@pytest.mark.parametrize("asked", [{}, *ASKED.values()], ids=["plain", *ASKED])
+def test_a_loss_that_overflows_where_the_scaler_skips_is_no_end(
+    asked: dict[str, Any], tiny_params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A penalty on scaled gradients overflows with them: the step is skipped, and both trial and resume go on."""
+    monkeypatch.setattr(data, "PATH", tmp_path / "data")
+    sizes = {"batch_size": 4, "noise_size": 3, "sample_size": 6, "width": 8}
+    path, here = "ampcheck.workloads.gan:build", {"available": True, "emulated": False, "why": ""}
+    train_asked = tiny_params.train.model_copy(update=asked | {"epochs": 4})
+    given = tiny_params.model_copy(update={"workload": path, "sizes": sizes, "train": train_asked})
+    data.make(data.PATH, workloads.load(path, sizes), seed=0, num_batches=24 * train_asked.accumulate, batch_size=4)
+    machine = {"device": "cpu", "threads": 1}
+    trial = run_trial(given, machine, "amp-fp16", 0, here)
+    result = check_resume(given, machine, "amp-fp16", here, tmp_path)
+
+    assert (trial.trained, trial.why) == (True, "")
+    assert (result["bit_exact"], result.get("why")) == (True, "")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
@@ -243,5 +292,6 @@ def test_compiling_has_a_time_of_its_own(tiny_params: Params, tmp_path: Path, mo
 
     assert found[False].compile_seconds is None
     assert found[True].compile_seconds is not None
+    assert (found[True].compiled_graphs, found[False].compiled_graphs) == (1, None)
     assert (found[True].trained, found[True].steps) == (True, found[False].steps)
     assert found[True].losses == pytest.approx(found[False].losses, rel=1e-5)

@@ -388,12 +388,21 @@ def test_what_is_asked_for_beyond_the_recipe_is_told(raw: dict[str, Any], tmp_pa
     write_results(tmp_path / "results", given(raw), {FP32: [2.0] * 3})
     assert "Asked for" not in written(given(raw), tmp_path)
 
-    raw["train"] |= {"accumulate": 3, "clip_norm": 0.5, "optimizer": {"name": "AdamW"}, "compile": True}
+    raw["train"] |= {
+        "accumulate": 3,
+        "clip_norm": 0.5,
+        "optimizer": {"name": "AdamW"},
+        "compile": True,
+        "zero_grad": "zeros",
+    }
+    raw["data"]["num_batches"] = 2
     write_results(tmp_path / "results", given(raw), {FP32: [2.0] * 3}, compile_seconds={FP32: 7.0})
     text = written(given(raw), tmp_path)
 
-    assert "recipe: 3 batches a step; optimizer {'name': 'AdamW'}; gradients clipped to a norm of 0.5." in text
-    assert "`fp32`: torch.compile took 7.00 s" in text
+    assert (
+        "recipe: 2 batches a step; optimizer {name: AdamW}; gradients clipped to a norm of 0.5; torch.compile; " in text
+    )
+    assert "`fp32`: torch.compile made **no graph**: nothing was compiled, in a step before the first" in text
 
 
 def test_the_steps_of_a_trial_are_those_that_it_takes(raw: dict[str, Any], tmp_path: Path) -> None:

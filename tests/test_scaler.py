@@ -97,12 +97,12 @@ def test_growth_ends_at_the_last_power_of_two_that_float32_holds() -> None:
     scales = over(run, 0.0, 0.0, 0.0).scales.tolist()
 
     assert scales == [2.0**126, 2.0**127, 2.0**127, 2.0**127]
-    assert skipped_steps(scales) == 0
+    assert len(skipped_steps(scales)) == 0
 
 
 def test_growth_is_not_a_skip() -> None:
     """A skip is a scale that went down, not one that changed."""
-    assert skipped_steps([1.0, 2.0, 1.0, 2.0, 4.0, 4.0, 2.0]) == 2
+    assert len(skipped_steps([1.0, 2.0, 1.0, 2.0, 4.0, 4.0, 2.0])) == 2
 
 
 def test_one_iteration_steps_the_optimizer_once() -> None:
@@ -123,7 +123,7 @@ def test_one_inf_costs_one_skip() -> None:
     scales = over(run, math.inf, 1.0, 1.0, 1.0).scales.tolist()
 
     assert scales == [1024.0, 512.0, 512.0, 512.0, 1024.0]
-    assert skipped_steps(scales) == 1
+    assert len(skipped_steps(scales)) == 1
     assert weight(run) == before - 3.0
 
 
@@ -210,8 +210,8 @@ def test_all_steps_less_the_skipped_ones_are_the_optimizers(optimizer: Any, fuse
     scales = over(run, 1.0, math.inf, 1.0, 1.0, math.nan, 1.0, math.inf, 1.0).scales.tolist()
     [counted] = [each["step"] for each in run.optimizers["all"].state.values()]
 
-    assert skipped_steps(scales) == 3
-    assert run.step - skipped_steps(scales) == counted == 5
+    assert len(skipped_steps(scales)) == 3
+    assert run.step - len(skipped_steps(scales)) == counted == 5
 
 
 def test_a_skip_of_a_fused_sgd_moves_nothing() -> None:
@@ -221,7 +221,7 @@ def test_a_skip_of_a_fused_sgd_moves_nothing() -> None:
     scales = over(run, 1.0, math.inf, math.inf, 1.0).scales.tolist()
 
     assert weight(run) == before - 2.0
-    assert skipped_steps(scales) == 2
+    assert len(skipped_steps(scales)) == 2
 
 
 @pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, lr=0.1), partial(torch.optim.Adam, lr=0.01)])
@@ -261,8 +261,8 @@ def test_at_the_edge_one_step_an_interval_is_skipped() -> None:
     scales = over(run, *[1.0] * 25).scales.tolist()  # a gradient of 1 times 65536 is more than float16 holds
 
     assert scales[:7] == [32768.0] * 4 + [65536.0, 32768.0, 32768.0]
-    assert skipped_steps(scales) == 5
-    assert skipped_steps(scales) / 25 <= 1 / 4
+    assert len(skipped_steps(scales)) == 5
+    assert len(skipped_steps(scales)) / 25 <= 1 / 4
 
 
 def test_a_trial_tells_its_steps_and_skips(

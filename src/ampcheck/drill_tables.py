@@ -47,11 +47,11 @@ def _controls(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[dict[s
 
 
 def _scales(tried: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return the first scales that gave the same weights, and those that did not, with the skips of each."""
-    told: dict[str, list[str]] = {"same": [], "other": []}
+    """Return the first scales with which the weights end the same; other, with skips; or other, without any."""
+    told: dict[str, list[str]] = {"same": [], "skipped": [], "underflowed": []}
     for each in tried:
-        skips = f" ({each['skipped_steps']} skipped)" if each["skipped_steps"] else ""
-        told["other" if each["differing"] else "same"].append(f"{each['first_scale']:g}{skips}")
+        other = "skipped" if each["skipped_steps"] else "underflowed"
+        told[other if each["differing"] else "same"].append(f"{each['first_scale']:g}")
     return told
 
 

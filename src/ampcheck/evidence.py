@@ -10,8 +10,8 @@ from ampcheck.files import read_json
 from ampcheck.schema import Params
 
 STEP_COLUMNS = ["repeat", "mode", "step", "seconds", "loss"]
-MEASURED = ["total_seconds", "compile_seconds", "first_step_seconds", "peak_bytes", "peak_reserved_bytes"]
-MEASURED += ["data_bytes", "final_loss", "optimizer_steps", "skipped_steps"]
+MEASURED = ["total_seconds", "compile_seconds", "compiled_graphs", "first_step_seconds", "peak_bytes"]
+MEASURED += ["peak_reserved_bytes", "data_bytes", "final_loss", "optimizer_steps", "skipped_steps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What a single value of params.yaml may be. Loads no torch."""
 
 import difflib
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -43,13 +44,31 @@ def _sizes(sizes: dict[str, Any]) -> dict[str, Any]:
     return sizes
 
 
-def _named(keywords: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(keywords.get("name"), str):
-        raise ValueError(f"needs a name, say {{name: Adam}}, and keywords beside it; got {keywords}")
+def flow(mapping: Mapping[str, Any]) -> str:
+    """Return a mapping as YAML's flow style has it: {name: Adam, lr: 0.1}."""
+    return f"{{{', '.join(f'{key}: {value}' for key, value in mapping.items())}}}"
+
+
+def _named(keywords: object) -> object:
+    if not isinstance(keywords, dict) or not isinstance(keywords.get("name"), str):
+        raise ValueError("should be null, or a name with keywords beside it, such as {name: Adam, eps: 1e-6}")
     return keywords
 
 
-Named = Annotated[dict[str, Any], AfterValidator(_named)]  # a class of torch's, and keywords
+def _without(taken: dict[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a validator that refuses keywords for which there is another place, or none."""
+
+    def check(keywords: dict[str, Any]) -> dict[str, Any]:
+        for keyword in taken.keys() & keywords.keys():
+            raise ValueError(f"got {keyword}: {keywords[keyword]}; {taken[keyword]}")
+        return keywords
+
+    return check
+
+
+Named = Annotated[dict[str, Any], BeforeValidator(_named)]  # a class of torch's, and keywords
+Optimizer = Annotated[Named, AfterValidator(_without({"lr": "give it as train.lr", "params": "the workload has them"}))]
+Scheduler = Annotated[Named, AfterValidator(_without({"last_epoch": "leave it out: a run begins at its first step"}))]
 Natural = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
 Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -8,6 +8,8 @@ import torch
 from ampcheck.identity import walk
 from ampcheck.precision import dtype_name
 
+SCHEDULED = {"lr", "momentum", "betas"}  # what torch's schedulers change
+
 
 def misfits(saved: Mapping[str, Any], fresh: Mapping[str, Any], *, crossing: bool) -> list[str]:
     """Name each leaf that two states of one workload must have alike, but that differs in dtype, shape or presence.
@@ -47,8 +49,10 @@ def _kind(leaf: object) -> str:
 
 
 def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the run was set up with, by path; where there is a scheduler, the learning rate is its business."""
+    """Return what the run was set up with, by path; where there is a scheduler, less what is its business."""
     scaler = {key: value for key, value in state["scaler"].items() if key not in ("scale", "_growth_tracker")}
     scheduled = tuple(f"optimizers/{name}/" for name in state["schedulers"])
     found = walk({"scaler": scaler, "optimizers": _groups(state)})
-    return {path: value for path, value in found if not (path.endswith("/lr") and path.startswith(scheduled))}
+    return {
+        path: value for path, value in found if not (path.startswith(scheduled) and SCHEDULED & set(path.split("/")))
+    }

@@ -25,6 +25,10 @@ WAYS_OUT = {  # words of torch's, and what to do
         "workload: binary cross entropy of probabilities is refused under autocast on CUDA; take the form of logits: "
         "BCEWithLogitsLoss or binary_cross_entropy_with_logits, and leave the sigmoid out"
     ),
+    "derivative for": (
+        "train.gradient_penalty: an operation of the workload has no second derivative; set it to null, or take "
+        "another operation, for attention torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+    ),
     "deterministic": "deterministic: got true; an operation of the workload has no such form; set it to false",
 }
 

@@ -11,7 +11,7 @@ from ampcheck.processes import Progress
 from ampcheck.rehearsal import step_seconds
 from ampcheck.run import Run
 from ampcheck.schema import Params, Resume
-from ampcheck.training import scaler_numbers, train
+from ampcheck.training import scaler_numbers, skipped_steps, train
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Leg:
     """What one process did and ended with."""
 
     losses: list[float]
+    skipped: list[int]  # counted from its first step
     leaves: identity.Leaves
     scaler: dict[str, float]
 
@@ -65,10 +66,11 @@ def attempted(
         def lap() -> None:
             progress.value = run.step
 
-        losses = train(run, batches, until, lap).losses.tolist()
+        history = train(run, batches, until, lap)
         if save:
             checkpoint.save(run, check.checkpoint)
-        return Leg(losses, identity.leaves(state.get(run)), scaler_numbers(run))
+        skipped = skipped_steps(history.scales.tolist())
+        return Leg(history.losses.tolist(), skipped, identity.leaves(state.get(run)), scaler_numbers(run))
 
     return attempt(leg, f"resume {check.mode}, {label}", until)
 

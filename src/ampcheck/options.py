@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from ampcheck.refusals import by_name
+from ampcheck.fields import closest, flow
+from ampcheck.refusals import by_name, what_step_needs
 from ampcheck.workloads import Modules, Optimizers, Schedulers, Workload
 
 
@@ -30,7 +31,7 @@ def optimizers(workload: Workload, modules: Modules, options: Options) -> Optimi
     if options.optimizer is None:
         return own
     groups = {name: [{"params": group["params"]} for group in each.param_groups] for name, each in own.items()}
-    make = _made_by_name("train.optimizer", torch.optim, options.optimizer)
+    make = _made_by_name("train.optimizer", torch.optim, torch.optim.Optimizer, options.optimizer)
     return {name: make(group, lr=options.lr) for name, group in groups.items()}
 
 
@@ -39,21 +40,26 @@ def schedulers(workload: Workload, made: Optimizers, options: Options) -> Schedu
     scheduler = torch.optim.lr_scheduler.LRScheduler
     if options.scheduler is None:
         return by_name("schedulers", workload.schedulers(made), scheduler, may_be_empty=True)
-    make = _made_by_name("train.scheduler", torch.optim.lr_scheduler, options.scheduler)
+    make = _made_by_name("train.scheduler", torch.optim.lr_scheduler, scheduler, options.scheduler)
     return {name: make(optimizer) for name, optimizer in made.items()}
 
 
-def _made_by_name(key: str, module: Any, asked: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: ANN401
-    """Return what makes an object of the class that `asked` names in `module`. ValueError if there is none."""
+def _made_by_name(key: str, module: Any, base: type, asked: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: ANN401
+    """Return what makes an object of the subclass of `base` that `asked` names in `module`. ValueError without one."""
+    public = {name: kind for name, kind in vars(module).items() if isinstance(kind, type) and name[0] != "_"}
+    kinds = {name: kind for name, kind in public.items() if issubclass(kind, base) and kind is not base}
     name, keywords = asked["name"], {keyword: value for keyword, value in asked.items() if keyword != "name"}
-    kind = getattr(module, name, None)
-    if not isinstance(kind, type):
-        raise ValueError(f"{key}.name: got {name!r}; {module.__name__} has no such class; see its documentation")
+    needs = what_step_needs(kinds[name]) if name in kinds else ""
+    if name not in kinds or needs:
+        why = f"its step() needs more than the loop gives ({needs}); " if needs else ""
+        allowed = sorted(name for name, kind in kinds.items() if not what_step_needs(kind))
+        raise ValueError(f"{key}.name: got {name!r}; {why}allowed: {', '.join(allowed)}{closest(name, allowed)}")
 
     def make(*given: Any, **also: Any) -> Any:  # noqa: ANN401
         try:
-            return kind(*given, **also, **keywords)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{key}: {name} refuses {keywords}: {' '.join(str(error).split())}") from error
+            return kinds[name](*given, **also, **keywords)
+        except Exception as error:  # whatever torch makes of a wrong keyword
+            why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ValueError(f"{key}: {name} refuses {flow(keywords)}: {why}; see torch's documentation") from error
 
     return make

@@ -94,14 +94,20 @@ def _strangers(optimizers: Optimizers, schedulers: Schedulers) -> list[str]:
 
 def _needy(steppers: Mapping[str, Any], instead: str) -> list[str]:
     """LBFGS wants a closure, ReduceLROnPlateau a metric; the loop has neither: a scaler may tell it to skip."""
-    found = []
-    for name, each in steppers.items():
-        try:
-            inspect.signature(type(each).step).bind(each)  # of the class: a scheduler hides its optimizer's own
-        except TypeError as error:
-            kind = type(each).__name__
-            found.append(f"{name} is {kind}, but the loop calls step() and no more ({error}); take {instead}, say")
-    return found
+    return [
+        f"{name} is {type(each).__name__}, but the loop calls step() and no more ({needs}); take {instead}, say"
+        for name, each in steppers.items()
+        if (needs := what_step_needs(type(each)))
+    ]
+
+
+def what_step_needs(kind: Any) -> str:  # noqa: ANN401 - of an optimizer or a scheduler
+    """Return what a call of `step()` lacks, in python's words; empty if nothing. A class without a `step` lacks it."""
+    try:
+        inspect.signature(kind.step).bind(kind)  # of the class: a scheduler hides its optimizer's own
+    except (AttributeError, TypeError) as error:
+        return str(error)
+    return ""
 
 
 def _uninitialised(optimizers: Optimizers) -> list[str]:

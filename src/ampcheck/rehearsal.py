@@ -16,7 +16,7 @@ from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, eager, fresh_run
 from ampcheck.precision import dtype_name
 from ampcheck.run import Run
-from ampcheck.schedulers import that_wait
+from ampcheck.schedulers import refuse_short, that_wait
 from ampcheck.schema import Params
 from ampcheck.training import train
 from ampcheck.workloads import Batch, Modules
@@ -57,6 +57,7 @@ def rehearse(params: Params, machine: Mapping[str, Any], mode: str, available: M
         [on_cpu] = data.load(data.PATH, torch.device("cpu"), num_batches=1, rows=rows)
         with told_in_one_line(mode, on_cpu, rows):
             run = fresh_run(eager(params), machine, mode, seed=params.seed)
+            refuse_short(run.schedulers, max(params.steps, params.resume.steps))
             return observe(run, data.load(data.PATH, run.device, num_batches=1, rows=rows)[0])
 
     result = attempt(observed, f"rehearse {mode}")

@@ -9,6 +9,7 @@ from ampcheck import figures
 from ampcheck.doubts import doubts
 from ampcheck.drill_tables import drill_tables
 from ampcheck.evidence import Evidence
+from ampcheck.fields import flow
 from ampcheck.files import write_json, write_text
 from ampcheck.findings import differences, findings
 from ampcheck.headline import headline
@@ -41,7 +42,7 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "doubts": doubts(evidence, summed),
         "findings": findings(evidence),
         "baseline": evidence.params.train.modes[0],
-        "asked": _asked(evidence.params.train),
+        "asked": _asked(evidence.params.train, evidence.params.data.num_batches),
         "modes": [{"mode": mode} | asdict(summary) for mode, summary in summed.items()],
         "not_trained": {mode: summary.why for mode, summary in summed.items() if summary.why},
         "figures": figures.names(summed, evidence.steps),
@@ -61,16 +62,18 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
     }
 
 
-def _asked(train: Train) -> list[str]:
+def _asked(train: Train, num_batches: int) -> list[str]:
     """Say which options of `train` are not at their plain values."""
     said = {
-        "optimizer": f"optimizer {train.optimizer}",
-        "scheduler": f"scheduler {train.scheduler}",
-        "clip_norm": f"gradients clipped to a norm of {train.clip_norm}",
-        "gradient_penalty": f"the norm of the gradients, times {train.gradient_penalty}, as a loss",
+        f"{min(train.accumulate, num_batches)} batches a step": train.accumulate > 1,
+        f"optimizer {flow(train.optimizer or {})}": train.optimizer,
+        f"scheduler {flow(train.scheduler or {})}": train.scheduler,
+        f"gradients clipped to a norm of {train.clip_norm}": train.clip_norm,
+        f"the norm of the gradients, times {train.gradient_penalty}, as a loss": train.gradient_penalty,
+        "torch.compile": train.compile,
+        "gradients set to zeros instead of none": train.zero_grad == "zeros",
     }
-    accumulated = [f"{train.accumulate} batches a step"] if train.accumulate > 1 else []
-    return accumulated + [words for name, words in said.items() if getattr(train, name) is not None]
+    return [words for words, asked in said.items() if asked]
 
 
 def _memory(evidence: Evidence) -> list[str]:

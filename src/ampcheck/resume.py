@@ -50,7 +50,7 @@ def _compared(check: Check) -> dict[str, Any]:
         legs[label] = leg
     straight, stopped, resumed, control = (legs.get(label) for label in ("straight", "stopped", "resumed", WITHOUT))
     assert straight and stopped and resumed  # noqa: PT018
-    lost = identity.first_not_finite(straight.losses, plan.overflow_at if has_scaler else [])
+    lost = identity.first_not_finite(straight.losses, straight.skipped)
     if lost is not None:
         return _nothing_compared() | {
             "why": f"the loss is {straight.losses[lost]} at step {lost}: equal bits prove nothing"

@@ -57,7 +57,8 @@ def start(
         raise ValueError(f"device: GradScaler disables itself on {device}; choose a mode without a scaler")
     if options.compile:
         for module in modules.values():
-            module.compile()
+            # Not module.compile(), which compiles nothing of torch's own modules, such as Sequential.
+            module.forward = torch.compile(module.forward)
     return Run(
         mode=mode,
         device=device,

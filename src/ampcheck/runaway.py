@@ -19,6 +19,6 @@ def stop_a_runaway(scales: torch.Tensor, step: int) -> None:
         raise RunawayError(
             f"stopped at step {step}: the scaler skipped {SKIPS_IN_A_ROW} steps in a row, down to a scale of "
             f"{scales[-1].item():.3g}; a loss or gradient is inf or nan whatever the scale, so look at the data, at "
-            "divisions, logarithms and exponentials in the network, and whether fp32 trains; the weights are as they "
-            "were before"
+            "divisions, logarithms and exponentials in the network, and whether fp32 trains; what its gradients reach "
+            "is as it was before"
         )

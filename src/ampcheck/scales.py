@@ -28,4 +28,4 @@ def first_scales(setup: Setup, mode: str) -> list[dict[str, Any]]:
 def _trained(setup: Setup, mode: str, first_scale: float) -> tuple[int, identity.Leaves]:
     run = setup.run(mode, overflow_at=(), scaler={"init_scale": first_scale, "growth_interval": 10 * STEPS})
     history = train(run, setup.batches(), STEPS)
-    return skipped_steps(history.scales.tolist()), identity.leaves(state.PARTS["modules"].get(run))
+    return len(skipped_steps(history.scales.tolist())), identity.leaves(state.PARTS["modules"].get(run))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ampcheck.fields import Count, Modes, Named, Natural, Positive, Repeats, Sizes, Steps
+from ampcheck.fields import Count, Modes, Natural, Optimizer, Positive, Repeats, Scheduler, Sizes, Steps
 
 
 class Section(BaseModel):
@@ -26,8 +26,8 @@ class Train(Section):
 
     epochs: Count
     lr: Positive
-    optimizer: Named | None
-    scheduler: Named | None
+    optimizer: Optimizer | None
+    scheduler: Scheduler | None
     clip_norm: Positive | None
     accumulate: Count
     gradient_penalty: Positive | None

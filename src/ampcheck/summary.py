@@ -18,6 +18,7 @@ class Summary:
     step_seconds: float | None
     total_seconds: float | None
     compile_seconds: float | None
+    compiled_graphs: int | None
     first_step_seconds: float | None
     samples_per_second: float | None
     speedup: float | None
@@ -55,6 +56,7 @@ def _summary(evidence: Evidence, mode: str, steady: "pd.Series[float]") -> Summa
         step_seconds=step_seconds,
         total_seconds=_number(median["total_seconds"]),
         compile_seconds=_number(median["compile_seconds"]),
+        compiled_graphs=_whole(median["compiled_graphs"]),
         first_step_seconds=_number(median["first_step_seconds"]),
         samples_per_second=_samples_a_step(evidence) / step_seconds if step_seconds else None,
         speedup=ratio.mean,

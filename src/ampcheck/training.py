@@ -86,12 +86,12 @@ def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
     return any(weight.grad is not None for weight in weights_of(optimizer))
 
 
-def skipped_steps(scales: list[float]) -> int:
-    """Count the steps that the scaler skipped: those after which the scale is lower. Growth is not a skip.
+def skipped_steps(scales: list[float]) -> list[int]:
+    """Return the steps, counted from 0, that the scaler skipped: after which the scale is lower. Growth is no skip.
 
     This is right for fused optimizers too, whose `step` runs even on a skip.
     """
-    return sum(after < before for before, after in pairwise(scales))
+    return [step for step, (before, after) in enumerate(pairwise(scales)) if after < before]
 
 
 def scaler_numbers(run: Run) -> dict[str, float]:

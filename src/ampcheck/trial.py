@@ -1,6 +1,7 @@
 """One timed trial: a mode in a process of its own, measured from first step to last."""
 
 import csv
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -31,6 +32,7 @@ class Trial:
     steps: int | None = None
     total_seconds: float | None = None
     compile_seconds: float | None = None  # of a step before the window, which torch.compile spends on compiling
+    compiled_graphs: int | None = None
     first_step_seconds: float | None = None
     peak_bytes: int | None = None
     peak_reserved_bytes: int | None = None
@@ -83,7 +85,7 @@ def write_trial(trial: Trial, folder: Path) -> None:
 def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int, progress: Progress) -> Trial:
     run = fresh_run(params, machine, mode, seed=params.seed)
     batches = data.load(data.PATH, run.device, num_batches=params.data.num_batches)
-    compile_seconds = _compile_seconds(run, batches) if run.options.compile else None
+    compiled = _compiled(run, batches) if run.options.compile else {}
     meter = meter_for(run.device)
 
     def lap() -> None:
@@ -94,32 +96,39 @@ def _measured(params: Params, machine: Mapping[str, Any], mode: str, repeat: int
     history = train(run, batches, params.steps, lap)
     measured = meter.stop()
 
-    losses = history.losses.tolist()
-    lost = identity.first_not_finite(losses)
-    if lost is not None:
-        why = f"the loss is {losses[lost]} at step {lost} of {len(losses)}"
+    losses, skipped = history.losses.tolist(), skipped_steps(history.scales.tolist())
+    if why := _lost(losses, skipped):
         return Trial(mode=mode, repeat=repeat, trained=False, why=why)
-    skipped = skipped_steps(history.scales.tolist())
     return Trial(
         **asdict(measured),
         mode=mode,
         repeat=repeat,
         trained=True,
         steps=run.step,
-        compile_seconds=compile_seconds,
+        **compiled,
         first_step_seconds=measured.step_seconds[0],
         data_bytes=data.nbytes(batches),
-        final_loss=losses[-1],
-        optimizer_steps=run.step - skipped,
-        skipped_steps=skipped,
+        final_loss=losses[-1] if math.isfinite(losses[-1]) else None,
+        optimizer_steps=run.step - len(skipped),
+        skipped_steps=len(skipped),
         scaler=scaler_numbers(run),
         digest=identity.digest([state.get(run), losses]),
         losses=losses,
     )
 
 
-def _compile_seconds(run: Run, batches: list[Batch]) -> float:
-    """Take one step, which compiles, and return how long it took; the run is put back where it was."""
+def _lost(losses: list[float], skipped: list[int]) -> str:
+    """Say why nothing was trained; empty if something was. Where the scaler skipped, a loss may overflow."""
+    lost = identity.first_not_finite(losses, skipped)
+    if lost is not None:
+        return f"the loss is {losses[lost]} at step {lost} of {len(losses)}"
+    return f"the scaler skipped every one of {len(losses)} steps" if len(skipped) == len(losses) else ""
+
+
+def _compiled(run: Run, batches: list[Batch]) -> dict[str, Any]:
+    """Take one step, which compiles; return how long it took and how many graphs came of it, and put the run back."""
+    from torch._dynamo.utils import counters  # noqa: PLC0415 - it loads the compiler, for a second
+
     with TemporaryDirectory() as folder:
         path = Path(folder) / "before.pt"
         checkpoint.save(run, path)
@@ -127,7 +136,7 @@ def _compile_seconds(run: Run, batches: list[Batch]) -> float:
         train(run, batches, run.step + 1).losses.tolist()  # waits for the device
         seconds = time.perf_counter() - started
         checkpoint.load(run, path)
-    return seconds
+    return {"compile_seconds": seconds, "compiled_graphs": counters["stats"]["unique_graphs"]}
 
 
 def _print_estimate(params: Params, machine: Mapping[str, Any], mode: str) -> None:
