@@ -16,7 +16,8 @@ from ampcheck import params
 from ampcheck.files import write_json
 from ampcheck.precision import MODES
 from ampcheck.schema import Params
-from ampcheck.trial import Trial, write_trial
+from ampcheck.timed import Trial
+from ampcheck.trial import write_trial
 
 ROOT = Path(__file__).parent.parent
 PIPELINE = ["src", "stages", "reports/template.md.j2", "dvc.yaml", "params.yaml", "sizes.yaml", ".dvc/config"]
