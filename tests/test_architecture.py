@@ -27,6 +27,8 @@ NEVER_LOAD_TORCH = [
     "stats",
     "evidence",
     "headline",
+    "plausibility",
+    "trial_tables",
     "report",
     "doubts",
     "drill_tables",

@@ -60,7 +60,7 @@ def _style() -> None:
 
 
 def _tables(summed: dict[str, Summary], steps: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    steady = steps[steps["step"] >= FIRST_STEADY_STEP]
+    steady = steps[(steps["step"] >= FIRST_STEADY_STEP) & steps["seconds"].notna()]
     steady = steady.assign(median=steady.groupby(["mode", "repeat"])["seconds"].transform("median"))
     finite = steps[np.isfinite(steps["loss"])]
     ratios = pd.DataFrame([asdict(row) for row in summed.values()], index=list(summed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 
 import pandas as pd
@@ -66,3 +67,13 @@ def verdict(ratio: Ratio, band: float) -> str | None:
     if ratio.low >= 1 / (1 + band) and ratio.high <= 1 + band:
         return "same"
     return "inconclusive"
+
+
+def median_interval(values: list[float]) -> tuple[float, float, float]:
+    """Return the median of at least 10 values, and its distribution-free 95 % interval: the ranks of a sign test.
+
+    Ranks by the normal approximation of the binomial: Conover, Practical Nonparametric Statistics, 3.2.
+    """
+    ordered, middle = sorted(values), len(values) / 2
+    reach = 1.96 * math.sqrt(len(values)) / 2
+    return statistics.median(ordered), ordered[math.floor(middle - reach) - 1], ordered[math.ceil(middle + reach)]
