@@ -10,7 +10,7 @@ from ampcheck.files import read_json, write_json
 from ampcheck.findings import findings
 from ampcheck.stats import median_interval
 from ampcheck.summary import summaries
-from tests.helpers import CONDITIONS, limits_result, write_results
+from tests.helpers import CONDITIONS, ceilings_result, write_results
 from tests.test_report import BF16, FP32, given, tables, written
 
 FLOPS = 10**6
@@ -19,7 +19,9 @@ SECONDS = {FP32: [2.0, 2.0, 2.0], BF16: [1.0, 1.0, 1.0]}
 
 def limited(folder: Path, mode: str, flops_per_second: float) -> None:
     """Write which rate the device reaches in `mode`."""
-    write_json(folder / "limits" / f"{mode}.json", limits_result(mode) | {"flops_per_second": flops_per_second})
+    write_json(
+        folder / "ceilings" / f"{mode}.json", ceilings_result(mode) | {"flops_per_second": {"matmul": flops_per_second}}
+    )
 
 
 def test_a_rate_beyond_the_devices_makes_a_timing_none(raw: dict[str, Any], tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_what_the_timers_cost_is_printed(raw: dict[str, Any], tmp_path: Path) ->
     params, results = given(raw), tmp_path / "results"
     write_results(results, params, SECONDS)
     seconds = [(number - 20) * 1e-6 for number in range(60)]
-    write_json(results / "limits/fp32.json", limits_result(FP32) | {"timer_seconds": seconds})
+    write_json(results / "ceilings/fp32.json", ceilings_result(FP32) | {"timer_seconds": seconds})
 
     assert (
         "`fp32`: with our timers a step takes 9.50 µs more than without (median of 60 pairs on the drill's network, "

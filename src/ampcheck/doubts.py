@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampcheck.gap import gaps
 from ampcheck.stats import steady_seconds
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ WIDE_SPREAD = 0.1  # between repeats; identical processes scatter by 4 to 7 % on
 COSTLY_FIRST_STEP = 0.1  # of the trial's total
 SHORT_STEP_SECONDS = 1e-3  # below it a step is mostly the host's work, and timers begin to matter
 CLOCKS_AGREE = 0.02
+UNEXPLAINED = 0.1  # of the gap, if it is more than clocks may differ by
 MANY_SKIPS = 0.1  # of the steps; a scaler that finds its scale skips a few
 
 
@@ -31,7 +33,8 @@ def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
         for doubt in (_spread(mode, steady), _first_step(mode, summary), _skips(mode, summary, evidence.trials))
     ]
     waits = [_waits(mode, evidence.rehearse[mode]["waits"]) for mode in trained]
-    return [doubt for doubt in (*found, *waits, *_disturbed(evidence), *_clocks(evidence), _small(trained)) if doubt]
+    found += [*waits, *_unexplained(evidence, summed), *_disturbed(evidence), *_clocks(evidence), _small(trained)]
+    return [doubt for doubt in found if doubt]
 
 
 def _disturbed(evidence: Evidence) -> Iterator[str]:
@@ -48,6 +51,17 @@ def _clocks(evidence: Evidence) -> Iterator[str]:
     for trial in ratios[(ratios - 1).abs() > CLOCKS_AGREE].reset_index().to_dict("records"):
         share = f"{trial['ratio'] * 100:.1f} % of its total"
         yield f"{trial['mode']}, repeat {trial['repeat']}: its steps add up to {share}: the clocks do not agree."
+
+
+def _unexplained(evidence: Evidence, summed: dict[str, Summary]) -> Iterator[str]:
+    """Of the gap to the largest speed-up; matmuls that the profile shows slower, or faster, than they are alone."""
+    for gap in gaps(evidence, summed):
+        share, seconds = gap.unexplained_share or 0, abs(gap.unexplained_seconds)
+        if share > UNEXPLAINED and seconds > CLOCKS_AGREE * gap.step_seconds:
+            yield (
+                f"{gap.mode}: {share * 100:.0f} % of what keeps it from its largest speed-up has no measured cause; if "
+                "the machine was busy, run `dvc repro --force ceilings`."
+            )
 
 
 def _waits(mode: str, optimizers: list[str]) -> str:

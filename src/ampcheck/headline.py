@@ -38,11 +38,9 @@ def _no_amp(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
 def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     """Name the mode to use: the fastest whose whole interval is beyond the band; the baseline if none can be."""
     baseline = evidence.params.train.modes[0]
+    if best := winner(evidence, summed):
+        return [f"Use {best} here."]
     faster = [mode for mode in compared if summed[mode].verdict == "faster"]
-    repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
-    safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
-    if safe:
-        return [f"Use {safe[0]} here."]
     if faster:
         return [f"{faster[0]} is faster here, but what it computes did not repeat to the same bits: see below."]
     unsettled = [mode for mode in compared if summed[mode].verdict in ("inconclusive", "single run")]
@@ -53,6 +51,14 @@ def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary
         return [f"Stay with {baseline} here: no mode was faster."]
     others = [mode for mode, summary in summed.items() if mode != baseline and summary.trained]
     return ["A trial of one step has no steady step to compare: take more epochs or batches."] if others else []
+
+
+def winner(evidence: Evidence, summed: dict[str, Summary]) -> str | None:
+    """Return the fastest mode that is faster than the baseline and repeats to the same bits; None if there is none."""
+    faster = {mode: summary.speedup or 0 for mode, summary in summed.items() if summary.verdict == "faster"}
+    repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
+    safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
+    return max(safe, key=lambda mode: faster[mode], default=None)
 
 
 def _compared(mode: str, baseline: str, summary: Summary, band: float) -> str:

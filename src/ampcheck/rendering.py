@@ -52,6 +52,10 @@ def _bytes(value: float) -> str:
     return _scaled(value, {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1})
 
 
+def _flops(value: float) -> str:
+    return _scaled(value, {"TFLOP/s": 1e12, "GFLOP/s": 1e9})
+
+
 def _scaled(value: float, units: dict[str, float]) -> str:
     """Write `value` in the largest unit of which it has at least one, else in the smallest."""
     unit = next((unit for unit, size in units.items() if abs(value) >= size), list(units)[-1])
@@ -65,6 +69,8 @@ def _figures(value: float) -> str:
 
 FILTERS = {
     "code": _code,
+    "verbatim": Markup,  # inside a block of code, of our own lines
+    "flops": _known(_flops),
     "seconds": _known(_seconds),
     "bytes": _known(_bytes),
     "figures": _known(_figures),
