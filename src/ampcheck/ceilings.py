@@ -89,7 +89,8 @@ def _batches(params: Params, device: torch.device) -> list[Batch]:
 
 def _measured(run: Run, batches: list[Batch], timers: list[float]) -> Ceilings:
     train(run, batches, 2)  # warm-up
-    with Recorder() as recorder:
+    recorder = Recorder()
+    with recorder:
         train(run, batches, run.step + 1)
     operations = recorder.found
     parts = step_parts(run, batches)
@@ -118,7 +119,7 @@ def _best_rates(run: Run, operations: Operations, shapes: list[Shape]) -> dict[s
     for kind in {"matmul": 0} | by_kind(operations.calls):
         make = rates.convolution if kind == "convolution" else rates.matmul
         own = [each.flops / each.seconds for each in shapes if each.kind == kind]
-        best[kind] = max(rates.best_rate(make, run.device, getattr(torch, run.mode.dtype)), *own)
+        best[kind] = max([rates.best_rate(make, run.device, getattr(torch, run.mode.dtype)), *own])
     return best
 
 

@@ -60,7 +60,7 @@ def _unexplained(evidence: Evidence, summed: dict[str, Summary]) -> Iterator[str
         if share > UNEXPLAINED and seconds > CLOCKS_AGREE * gap.step_seconds:
             yield (
                 f"{gap.mode}: {share * 100:.0f} % of what keeps it from its largest speed-up has no measured cause; if "
-                "the machine was busy, run `dvc repro --force ceilings`."
+                "the machine was busy, measure again: dvc repro --force ceilings."
             )
 
 

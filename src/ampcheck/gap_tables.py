@@ -37,5 +37,6 @@ def _row(found: dict[str, Any], summary: Summary) -> dict[str, Any]:
     return found | {
         "alone_rate": flops / found["alone_seconds"] if found["alone_seconds"] else None,
         "step_rate": flops / seconds if seconds else None,
+        "gigabytes_per_second": found["bytes_per_second"] / 1e9,
         "of_ceiling": ceiling_seconds(found) / seconds if seconds else None,
     }

@@ -53,7 +53,7 @@ def _bytes(value: float) -> str:
 
 
 def _flops(value: float) -> str:
-    return _scaled(value, {"TFLOP/s": 1e12, "GFLOP/s": 1e9})
+    return _scaled(value, {"TFLOP": 1e12, "GFLOP": 1e9, "MFLOP": 1e6})
 
 
 def _scaled(value: float, units: dict[str, float]) -> str:
@@ -71,6 +71,7 @@ FILTERS = {
     "code": _code,
     "verbatim": Markup,  # inside a block of code, of our own lines
     "flops": _known(_flops),
+    "rate": _known(lambda value: f"{_flops(value)}/s"),
     "seconds": _known(_seconds),
     "bytes": _known(_bytes),
     "figures": _known(_figures),
