@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ampcheck import launch, workloads
+from ampcheck import launch, shapes, workloads
 from ampcheck.operations import Call, Like, Operations, Recorder
 from ampcheck.options import Options
 from ampcheck.precision import MODES
 from ampcheck.run import Run, start
-from ampcheck.shapes import by_dtype, by_kind, measured_alone, padding_seconds
+from ampcheck.shapes import by_dtype, by_kind, dominant_shapes, in_order, padding_seconds
 from ampcheck.training import train
 from ampcheck.workloads import Batch, Workload
 
@@ -129,21 +129,38 @@ def test_a_copy_of_a_tensor_is_laid_out_alike() -> None:
     assert Like((4, 3), (0, 1), torch.float32).made(CPU).stride() == (0, 1)
 
 
-@pytest.mark.parametrize("name", ["mlp", "convnet"])
-def test_every_dominant_call_runs_alone(name: str) -> None:
-    """With its own shapes, forward and backward, at a rate above zero."""
+@pytest.mark.parametrize("name", ["mlp", "convnet", "transformer"])
+def test_every_call_can_be_made_again(name: str) -> None:
+    """With its own shapes, forward and backward, in the order of the step; the dominant ones have a rate."""
     calls = recorded(small(name), "amp-bf16").calls
-    shapes, alone = measured_alone(calls, CPU)
+    one_after_the_other, share = in_order(calls, CPU)
+    again = Recorder()
+    with again:
+        one_after_the_other()
+    dominant = dominant_shapes(calls, CPU)
 
-    assert sum(shape.flops * shape.calls for shape in shapes) >= 0.95 * sum(by_kind(calls).values())
-    assert {shape.kind for shape in shapes} == {"matmul" if name == "mlp" else "convolution"}
-    assert alone >= sum(shape.seconds * shape.calls for shape in shapes) > 0
+    assert share == 1.0
+    assert [(call.name, call.tensors) for call in again.found.calls] == [(call.name, call.tensors) for call in calls]
+    assert sum(shape.flops * shape.calls for shape in dominant) >= 0.95 * sum(by_kind(calls).values())
+    assert all(shape.seconds > 0 for shape in dominant)
+
+
+def test_operands_are_shared_where_they_would_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal calls then have the same ones."""
+    calls = recorded(small("mlp"), "fp32").calls * 2
+    made: list[Call] = []
+    monkeypatch.setattr(Call, "made", lambda call, device: made.append(call))
+    in_order(calls, CPU)
+    monkeypatch.setattr(shapes, "MOST_BYTES", 0)
+    in_order(calls, CPU)
+
+    assert len(made) == len(calls) + len(set(calls))
 
 
 def test_the_cost_of_a_vocabulary_of_30521_is_measured() -> None:
     """The one dimension that is no multiple of 8, in the forward pass and in both matmuls of the backward pass."""
     calls = recorded(small("transformer"), "amp-bf16").calls
-    wide = [call for call in calls if any(30521 in tensor.shape for tensor in call.tensors)]
+    wide = [call for call in set(calls) if any(30521 in tensor.shape for tensor in call.tensors)]
 
     assert set(padding_seconds(calls, CPU)) == {"30521"}
     assert len(wide) == 3
@@ -152,9 +169,12 @@ def test_the_cost_of_a_vocabulary_of_30521_is_measured() -> None:
         assert tuple(after.shape) == tuple(30528 if each == 30521 else each for each in before.shape)
 
 
-def test_nothing_is_measured_of_a_step_without_flops() -> None:
-    """An empty step takes no time alone."""
-    assert measured_alone(Operations().calls, CPU) == ([], 0.0)
+def test_a_step_without_flops_has_nothing_to_call() -> None:
+    """No share of nothing."""
+    one_after_the_other, share = in_order([], CPU)
+    one_after_the_other()
+
+    assert (share, dominant_shapes([], CPU), padding_seconds([], CPU)) == (1.0, [], {})
 
 
 def test_a_batch_dimension_is_not_padded() -> None:

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from ampcheck.profiled import PARTS, WINDOWS, _part, _profiled, step_parts
+from ampcheck.shapes import in_order
 from ampcheck.training import train
-from tests.test_operations import custom, small, started
+from tests.test_operations import custom, recorded, small, started
 
 
 @pytest.mark.parametrize("mode", ["fp32", "amp-fp16", "amp-bf16"])
@@ -13,7 +14,7 @@ def test_a_step_has_its_parts(mode: str, capfd: pytest.CaptureFixture[str]) -> N
     """Casts under autocast, a scaler where the mode has one; and torch's profiler writes nothing into the log."""
     run, batches = started(small("mlp"), mode)
     train(run, batches, 2)
-    taken, parts = _profiled(run, batches, 2)
+    taken, parts = _profiled(lambda: train(run, batches, run.step + 1), 2, run.device)
 
     assert 0 < sum(parts.values()) < taken
     assert (parts["scaler"] > 0) == run.mode.scaler
@@ -26,9 +27,11 @@ def test_parts_add_up_and_training_goes_on() -> None:
     """None is left out, and the run has taken real steps."""
     run, batches = started(small("mlp"), "amp-bf16")
     train(run, batches, 2)
-    parts = step_parts(run, batches)
+    alone, _ = in_order(recorded(small("mlp"), "amp-bf16").calls, run.device)
+    parts, alone_seconds = step_parts(run, batches, alone)
 
     assert tuple(parts) == PARTS
+    assert alone_seconds > 0
     assert all(seconds > 0 for part, seconds in parts.items() if part != "scaler")
     assert (run.step - 3) % (2 * WINDOWS) == 0 < run.step - 3
 

@@ -21,7 +21,7 @@ from ampcheck.profiled import step_parts
 from ampcheck.reference import Setup
 from ampcheck.run import Run
 from ampcheck.schema import Params
-from ampcheck.shapes import Shape, by_dtype, by_kind, measured_alone, padding_seconds
+from ampcheck.shapes import Shape, by_dtype, by_kind, dominant_shapes, in_order, padding_seconds
 from ampcheck.timers import timer_seconds
 from ampcheck.training import train
 from ampcheck.workloads import Batch, weights_of
@@ -34,9 +34,10 @@ class Ceilings:
     """What was found for one mode; None and empty is what was not measured.
 
     `flops_per_second` has the best rate that was seen of "matmul", and of "convolution" where the step has one, at any
-    shape; `step_flops` those of a step by the same kinds. `shapes` are the workload's dominant ones, `alone_seconds`
-    what all of a step's take by themselves, `parts` the seconds of a step by `profiled.PARTS`. `padding_seconds` has,
-    for a matmul's dimension that is no multiple of 8, what a step would save with it raised to the next one.
+    shape; `step_flops` those of a step by the same kinds. `shapes` are the workload's dominant ones. `parts` are the
+    seconds of a step by `profiled.PARTS`; `alone_seconds` is what its matmuls and convolutions take in their order, but
+    with nothing else. `padding_seconds` has, for a matmul's dimension that is no multiple of 8, what a step would save
+    with it raised to the next one.
     `timer_seconds` has, pair by pair, a step's time with our timers less that without, on the drill's network.
     """
 
@@ -93,8 +94,10 @@ def _measured(run: Run, batches: list[Batch], timers: list[float]) -> Ceilings:
     with recorder:
         train(run, batches, run.step + 1)
     operations = recorder.found
-    parts = step_parts(run, batches)
-    shapes, alone = measured_alone(operations.calls, run.device)
+    alone, share = in_order(operations.calls, run.device)
+    parts, alone_seconds = step_parts(run, batches, alone)
+    del alone  # its operands
+    shapes = dominant_shapes(operations.calls, run.device)
     return Ceilings(
         mode=run.mode.name,
         fp32_precision=torch.backends.cuda.matmul.fp32_precision,
@@ -105,7 +108,7 @@ def _measured(run: Run, batches: list[Batch], timers: list[float]) -> Ceilings:
         moved_bytes=operations.moved_bytes,
         trained_bytes=_trained_bytes(run),
         shapes=shapes,
-        alone_seconds=alone,
+        alone_seconds=alone_seconds / share if share else 0.0,
         padding_seconds=padding_seconds(operations.calls, run.device),
         parts=parts,
         waits=dict(operations.waits),

@@ -3,6 +3,7 @@
 Flops are those of torch's own counter, which counts what an operation means: a convolution may take fewer.
 """
 
+import math
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -71,6 +72,11 @@ class Call:
         args = tree_map(lambda leaf: leaf.made(device) if isinstance(leaf, Like) else leaf, self.args)
         return lambda: self.operation(*args)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the operands."""
+        return sum(math.prod(each.shape) * each.dtype.itemsize for each in self.tensors)
+
     def padded(self, dimension: int, to: int) -> "Call":
         """Return the matmul with every row and column count of `dimension` raised to `to`."""
 
@@ -85,9 +91,9 @@ class Call:
 
 @dataclass(slots=True)
 class Operations:
-    """What was called: `calls` and how often, `moved_bytes` read and written by the rest, `waits` by line."""
+    """What was called: `calls` in their order, `moved_bytes` read and written by the rest, `waits` by line."""
 
-    calls: Counter[Call] = field(default_factory=Counter)
+    calls: list[Call] = field(default_factory=list)
     moved_bytes: int = 0
     waits: Counter[str] = field(default_factory=Counter)
 
@@ -113,7 +119,7 @@ class Recorder(TorchDispatchMode):
             self.found.waits[f"{WAITING[str(packet)]} in {where}"] += 1
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=out)
-            self.found.calls[Call(operation=func, args=_hashable(args), flops=int(flops))] += 1
+            self.found.calls.append(Call(operation=func, args=_hashable(args), flops=int(flops)))
         elif not func.is_view:
             tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, torch.Tensor)]
             self.found.moved_bytes += sum(tensor.nbytes for tensor in tensors)

@@ -1,15 +1,16 @@
-"""Where a step's time goes: an untimed window under torch's profiler, between windows without it.
+"""Where a step's time goes: an untimed window under torch's profiler, beside windows without it.
 
 https://docs.pytorch.org/docs/stable/profiler.html
 """
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
+import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import flop_registry
 
@@ -22,44 +23,48 @@ PARTS = ("matmul", "casts", "other", "optimizer", "scaler", "between")
 ELIGIBLE = {str(each).replace(".", "::") for each in flop_registry}
 WINDOWS = 3  # the median one counts
 WINDOW_SECONDS = 0.3
-MOST_STEPS = 5  # of a window: more than one, lest a GPU be seen waiting for the first kernel only
+MOST_TIMES = 5  # in a window: more than once, lest a GPU be seen waiting for the first kernel only
 
 
-def step_parts(run: Run, batches: list[Batch]) -> dict[str, float]:
-    """Return the seconds of a step by PARTS, of a run that is warm; they add up to a step without the profiler.
+def step_parts(run: Run, batches: list[Batch], alone: Callable[[], object]) -> tuple[dict[str, float], float]:
+    """Return the seconds of a step by PARTS, of a run that is warm, and those of `alone`, its matmuls by themselves.
 
-    "matmul" are the operations that torch counts the flops of; "casts" change a dtype; "other" are all the rest that is
-    no optimizer's and no scaler's; "between" is what no operation takes: there the device waits for the host, or, on a
-    CPU, Python runs and memory is given back.
+    The parts add up to a step without the profiler. "matmul" are the operations that torch counts the flops of; "casts"
+    change a dtype; "other" are all the rest that is no optimizer's and no scaler's; "between" is what no operation
+    takes: there the device waits for the host, or, on a CPU, Python runs and memory is given back.
     """
-    steps = max(1, min(MOST_STEPS, int(WINDOW_SECONDS / _window(run, batches, 1))))
-    plain, seen = [], []
-    for _ in range(WINDOWS):
-        plain.append(_window(run, batches, steps))
-        seen.append(_profiled(run, batches, steps))
-    taken, parts = sorted(seen, key=lambda window: window[0])[WINDOWS // 2]
-    step = median(plain)
-    if run.device.type == "cpu":  # here the profiler's own time lies in the operations' as well
-        parts = {part: part_seconds * step / taken for part, part_seconds in parts.items()}
-    return {part: parts[part] for part in PARTS[:-1]} | {"between": step - sum(parts.values())}
+
+    def step() -> object:
+        return train(run, batches, run.step + 1)
+
+    times = max(1, min(MOST_TIMES, int(WINDOW_SECONDS / seconds(step, run.device))))
+    windows = [
+        (_plain(step, times, run.device), *_profiled(step, times, run.device), *_profiled(alone, times, run.device))
+        for _ in range(WINDOWS)
+    ]
+    _, taken, parts, _, parts_alone = sorted(windows, key=lambda window: window[1])[WINDOWS // 2]
+    plain = median(window[0] for window in windows)
+    # On a CPU the profiler's own time lies in the operations' as well.
+    scale = plain / taken if run.device.type == "cpu" else 1.0
+    parts = {part: scale * part_seconds for part, part_seconds in parts.items()}
+    return parts | {"between": plain - sum(parts.values())}, scale * parts_alone["matmul"]
 
 
-def _window(run: Run, batches: list[Batch], steps: int) -> float:
-    """Return the seconds of a step."""
-    return seconds(lambda: train(run, batches, run.step + steps), run.device) / steps
+def _plain(operation: Callable[[], object], times: int, device: torch.device) -> float:
+    """Return the seconds of one of so many."""
+    return seconds(lambda: [operation() for _ in range(times)], device) / times
 
 
-def _profiled(run: Run, batches: list[Batch], steps: int) -> tuple[float, dict[str, float]]:
-    """Return the seconds of a step under the profiler, and those of its operations."""
-    on_cpu = run.device.type == "cpu"
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (not on_cpu)
+def _profiled(operation: Callable[[], object], times: int, device: torch.device) -> tuple[float, dict[str, float]]:
+    """Return the seconds of one of so many under the profiler, and those by part."""
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
     with _without_the_profilers_remarks(), profile(activities=activities) as profiler:
-        taken = _window(run, batches, steps)
+        taken = _plain(operation, times, device)
     parts = dict.fromkeys(PARTS[:-1], 0.0)
     for event in profiler.events():
         if event.device_type.name == "CPU" and (part := _part(event)):
-            microseconds = event.self_cpu_time_total if on_cpu else event.self_device_time_total
-            parts[part] += microseconds / 1e6 / steps
+            microseconds = event.self_cpu_time_total if device.type == "cpu" else event.self_device_time_total
+            parts[part] += microseconds / 1e6 / times
     return taken, parts
 
 

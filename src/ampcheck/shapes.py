@@ -1,7 +1,9 @@
-"""The workload's own shapes: which matmuls and convolutions dominate, how fast they are alone, and padded."""
+"""The workload's own shapes: which matmuls and convolutions dominate, how fast they are alone and padded."""
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -10,12 +12,13 @@ from ampcheck.rates import alone_seconds
 
 DOMINANT = 0.95  # of the flops
 MOST = 12  # shapes that are measured
+MOST_BYTES = 2**30
 MULTIPLE = 8  # https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A matmul or convolution of a step: how often it is called, and what one call alone takes."""
+    """A matmul or convolution of a step: how often it is called, and what a call takes in a row of the same."""
 
     kind: str
     operation: str
@@ -26,28 +29,46 @@ class Shape:
     seconds: float
 
 
-def by_kind(calls: Counter[Call]) -> dict[str, int]:
+def by_kind(calls: list[Call]) -> dict[str, int]:
     """Return a step's flops of convolutions, and of all the rest as "matmul"."""
     flops: Counter[str] = Counter()
-    for call, times in calls.items():
-        flops[_kind(call)] += call.flops * times
+    for call in calls:
+        flops[_kind(call)] += call.flops
     return dict(flops)
 
 
-def by_dtype(calls: Counter[Call]) -> dict[str, int]:
+def by_dtype(calls: list[Call]) -> dict[str, int]:
     """Return a step's flops by the dtype that they were computed in."""
     flops: Counter[str] = Counter()
-    for call, times in calls.items():
-        flops[call.dtype] += call.flops * times
+    for call in calls:
+        flops[call.dtype] += call.flops
     return dict(flops)
 
 
-def measured_alone(calls: Counter[Call], device: torch.device) -> tuple[list[Shape], float]:
-    """Return the dominant shapes with the seconds of a call alone, and the seconds of all of a step's calls.
+def in_order(calls: list[Call], device: torch.device) -> tuple[Callable[[], object], float]:
+    """Return a step's matmuls and convolutions as one operation, and the share that they have of the flops.
 
-    What is not measured is taken to be as fast as what is.
+    Each has operands of its own, which no cache holds, as in a step, until those take MOST_BYTES.
     """
-    shapes = [
+    made: dict[Call, Callable[[], Any]] = {}
+    row, held = [], 0
+    for call in filter(_can_be_called, calls):
+        if call not in made or held < MOST_BYTES:
+            made[call] = call.made(device)
+            held += call.nbytes
+        row.append(made[call])
+
+    def one_after_the_other() -> None:
+        for operation in row:
+            operation()
+
+    total = sum(call.flops for call in calls)
+    return one_after_the_other, sum(call.flops for call in filter(_can_be_called, calls)) / total if total else 1.0
+
+
+def dominant_shapes(calls: list[Call], device: torch.device) -> list[Shape]:
+    """Return those with most flops, with the seconds of a call, as in a row of the same."""
+    return [
         Shape(
             kind=_kind(call),
             operation=call.name.removeprefix("aten."),
@@ -59,13 +80,9 @@ def measured_alone(calls: Counter[Call], device: torch.device) -> tuple[list[Sha
         )
         for call, times in _dominant(calls).items()
     ]
-    measured = sum(shape.calls * shape.flops for shape in shapes)
-    total = sum(call.flops * times for call, times in calls.items())
-    alone = sum(shape.calls * shape.seconds for shape in shapes)
-    return shapes, alone * total / measured if measured else 0.0
 
 
-def padding_seconds(calls: Counter[Call], device: torch.device) -> dict[str, float]:
+def padding_seconds(calls: list[Call], device: torch.device) -> dict[str, float]:
     """Return what a step saves, by dimension, if the dominant matmuls' is raised to the next multiple of 8."""
     saved: defaultdict[str, float] = defaultdict(float)
     for call, times in _dominant(calls).items():
@@ -78,17 +95,21 @@ def padding_seconds(calls: Counter[Call], device: torch.device) -> dict[str, flo
     return dict(saved)
 
 
-def _dominant(calls: Counter[Call]) -> Counter[Call]:
+def _dominant(calls: list[Call]) -> Counter[Call]:
     """Return those with most flops, until they have DOMINANT of all."""
-    ordered = sorted(calls.items(), key=lambda item: item[0].flops * item[1], reverse=True)
-    measurable = [(call, times) for call, times in ordered if call.name in MATMULS + CONVOLUTIONS]
-    total, kept = sum(call.flops * times for call, times in measurable), 0
+    times = Counter(filter(_can_be_called, calls))
+    ordered = sorted(times, key=lambda call: call.flops * times[call], reverse=True)
+    total, kept = sum(call.flops * times[call] for call in times), 0
     dominant: Counter[Call] = Counter()
-    for call, times in measurable[:MOST]:
+    for call in ordered[:MOST]:
         if kept < DOMINANT * total:
-            dominant[call] = times
-            kept += call.flops * times
+            dominant[call] = times[call]
+            kept += call.flops * times[call]
     return dominant
+
+
+def _can_be_called(call: Call) -> bool:
+    return call.name in MATMULS + CONVOLUTIONS
 
 
 def _kind(call: Call) -> str:
