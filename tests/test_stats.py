@@ -5,7 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from ampcheck.stats import Ratio, paired_ratio, steady_seconds, verdict
+from ampcheck.stats import Ratio, paired_ratio, verdict
+from ampcheck.steady import steady_seconds
 
 
 def by_repeat(*values: float) -> "pd.Series[float]":
