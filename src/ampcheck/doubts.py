@@ -91,8 +91,8 @@ def _strayed(mode: str, baseline: str, summed: dict[str, Summary]) -> str:
         return ""
     here, there = summed[mode].final_loss, summed[baseline].final_loss
     return (
-        f"{mode}: its final loss is {here:.3g}, that of {baseline} {there:.3g}: it does not train alike; "
-        "weights belong in float32, where autocast alone casts; a smaller lr may help."
+        f"{mode}: its final loss is {here:.3g}, that of {baseline} {there:.3g}: unless both are as good as 0, "
+        "it does not train alike; weights belong in float32, since autocast casts; a smaller lr may help."
     )
 
 

@@ -64,12 +64,12 @@ def loss(finite: pd.DataFrame, colours: dict[str, str]) -> Figure:
 
 def loss_parity(differences: pd.DataFrame, colours: dict[str, str]) -> Figure:
     """Draw a line a mode: its loss less the baseline's, in per cent of that."""
-    figure = Figure(figsize=(WIDTH, 2.4))
+    figure = Figure(figsize=(WIDTH, 2.8))
     axes = figure.subplots()
     axes.axhline(0, color=INK, linewidth=1, zorder=1)
     for mode, line in differences.groupby("mode", sort=False):
         axes.plot(line["step"], 100 * line["difference"], color=colours[str(mode)], linewidth=1.2, label=str(mode))
-    axes.set(xlabel="step", ylabel="difference of the loss (%)")
+    axes.set(xlabel="step", ylabel="difference of loss (%)")
     figure.legend(loc="outside upper left", ncols=len(COLOURS))
     return figure
 

@@ -23,7 +23,7 @@ class Summary:
     first_step_seconds: float | None
     warmup_steps: int | None  # the most of any trial; they are not among the steady steps
     warmup_seconds: float | None  # likewise the most
-    unsettled_trials: int
+    unsettled_trials: int | None
     samples_per_second: float | None
     speedup: float | None
     speedup_low: float | None
@@ -93,7 +93,7 @@ def _warmup(evidence: Evidence, mode: str) -> dict[str, Any]:
     return {
         "warmup_steps": _whole(found["steps"].max()),
         "warmup_seconds": _number(found["seconds"].max()),
-        "unsettled_trials": int((~found["settled"]).sum()),
+        "unsettled_trials": None if found.empty else int((~found["settled"]).sum()),
     }
 
 
