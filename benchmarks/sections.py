@@ -21,6 +21,7 @@ from ampcheck.files import read_json
 from ampcheck.precision import MODES
 from ampcheck.processes import in_child
 from ampcheck.schema import Params
+from ampcheck.timed import Trial
 from ampcheck.training import train
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,7 +87,7 @@ def trials(setup: Setup) -> Iterator[Line]:
         yield Line(f"{mode:<9} {described(result)}", good=result.trained or entry["why"] != "")
 
 
-def described(result: trial.Trial) -> str:
+def described(result: Trial) -> str:
     """Format a trial: seconds, milliseconds, bytes; the step is the median of all but the first."""
     if not result.trained or result.total_seconds is None:
         return f"not trained: {result.why}"

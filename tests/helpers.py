@@ -16,7 +16,8 @@ from ampcheck import params
 from ampcheck.files import write_json
 from ampcheck.precision import MODES
 from ampcheck.schema import Params
-from ampcheck.trial import Trial, write_trial
+from ampcheck.timed import Trial
+from ampcheck.trial import write_trial
 
 ROOT = Path(__file__).parent.parent
 PIPELINE = ["src", "stages", "reports/template.md.j2", "dvc.yaml", "params.yaml", "sizes.yaml", ".dvc/config"]
@@ -25,6 +26,17 @@ TINY_SIZES = {"batch_size": 8, "in_size": 16, "out_size": 12, "num_layers": 2}
 TINY_RESUME = {"steps": 8, "stop_after": 4, "batch_size": 4, "overflow_at": [1, 5], "growth_interval": 3}
 
 Edit = Callable[[dict[str, Any]], Any]
+
+CONDITIONS: dict[str, Any] = {  # of a trial that nothing disturbed
+    "cpu_seconds": 9.5,
+    "waited_seconds": 0.02,
+    "stolen_seconds": 0.0,
+    "involuntary_switches": 7,
+    "load": [0.5, 1.5],
+    "megahertz": [2600.0, None],
+    "gpu": [{}, {}],
+    "disturbed": [],
+}
 
 
 def tiny(raw: dict[str, Any]) -> None:
@@ -90,6 +102,7 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
             write_trial(trial, folder / "train" / str(repeat))
         write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))
         write_json(folder / "rehearse" / f"{mode}.json", rehearsal_result(mode, available=mode in seconds))
+        write_json(folder / "limits" / f"{mode}.json", limits_result(mode, available=mode in seconds))
         write_json(folder / "infer" / f"{mode}.json", inference_result(mode, available=mode in seconds))
     write_drill(folder / "drill", [mode for mode in given.train.modes if mode in seconds])
 
@@ -104,6 +117,14 @@ def rehearsal_result(mode: str, *, available: bool = True) -> dict[str, Any]:
         "stayed_float32": [],
         "waits": [],
     }
+
+
+def limits_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return a rate that no trial comes near, and timers that cost a microsecond a step."""
+    if not available:
+        return {"mode": mode, "why": "not here", "step_flops": None, "flops_per_second": None, "timer_seconds": []}
+    rate = {"step_flops": 10**6, "flops_per_second": 1e15}
+    return {"mode": mode, "why": "", "timer_seconds": [1e-6] * 60} | rate
 
 
 def inference_result(mode: str, *, available: bool = True) -> dict[str, Any]:
@@ -205,6 +226,7 @@ def _trial(mode: str, repeat: int, step_seconds: float, *, trained: bool) -> Tri
         skipped_steps=0,
         scaler={"growth_interval": 2000} if MODES[mode].scaler else {},
         digest=f"digest of {mode}",
+        conditions=dict(CONDITIONS),
         losses=[0.7, 0.6, 0.5],
         step_seconds=times,
     )

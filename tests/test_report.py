@@ -310,9 +310,8 @@ def test_one_skip_in_a_growth_interval_is_normal(
 def test_a_quiet_run_has_no_doubts(raw: dict[str, Any], tmp_path: Path) -> None:
     """The section is absent where there is nothing to say."""
     params = given(raw)
-    write_results(
-        tmp_path / "results", params, {FP32: [2.0] * 3}, first_step_seconds={FP32: 0.1}, total_seconds={FP32: 300.0}
-    )
+    first: dict[str, Any] = {"first_step_seconds": {FP32: 0.1}, "step_seconds": {FP32: [0.1, 2.0, 2.0]}}
+    write_results(tmp_path / "results", params, {FP32: [2.0] * 3}, total_seconds={FP32: 4.1}, **first)
 
     assert "Be careful" not in written(params, tmp_path)
 

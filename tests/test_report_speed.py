@@ -116,7 +116,7 @@ def test_losses_that_agree_are_shown_and_no_doubt(raw: dict[str, Any], tmp_path:
     rewrite(tmp_path, BF16, 3, loss=np.append(np.full(params.steps - 1, 1.9), 2.01))
     text = written(params, tmp_path)
 
-    assert "| -5.00 % | 0.500 % |" in sure(text)
+    assert "| -5 % | 0.5 % |" in sure(text)
     assert "| baseline | baseline |" in sure(text)
     assert "its final loss is" not in text
 

@@ -88,3 +88,12 @@ def test_steps_that_take_all_the_same_time_are_steady() -> None:
 def test_many_steps_are_as_good_as_few() -> None:
     """A trial of 400,000 steps, half of them slow."""
     assert warmup_steps(np.repeat([2.0, 1.0], 200_000)) == 200_000
+
+
+def test_a_trial_whose_seconds_are_missing_has_no_row() -> None:
+    """A timing that can't be is no warm-up, and no doubt of its own."""
+    steps = table(QUIET, QUIET)
+    steps.loc[steps["repeat"] == 1, "seconds"] = np.nan
+
+    assert warmups(steps).index.to_list() == [("a", 0)]
+    assert steady_seconds(steps).index.to_list() == [("a", 0)]

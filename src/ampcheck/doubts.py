@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ampcheck.steady import DRIFT, steady_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
     from ampcheck.evidence import Evidence
@@ -16,6 +18,7 @@ WIDE_SPREAD = 0.1  # between repeats; identical processes scatter by 4 to 7 % on
 COSTLY_FIRST_STEP = 0.1  # of the trial's total
 SHORT_STEP_SECONDS = 1e-3  # below it a step is mostly the host's work, and timers begin to matter
 STRAYED_LOSS = 0.1  # of the baseline's final loss; 16 bits alone change it by less than a per cent
+CLOCKS_AGREE = 0.02
 MANY_SKIPS = 0.1  # of the steps; a scaler that finds its scale skips a few
 
 
@@ -35,7 +38,23 @@ def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
         )
     ]
     waits = [_waits(mode, evidence.rehearse[mode]["waits"]) for mode in trained]
-    return [doubt for doubt in (*found, *waits, _small(trained)) if doubt]
+    return [doubt for doubt in (*found, *waits, *_disturbed(evidence), *_clocks(evidence), _small(trained)) if doubt]
+
+
+def _disturbed(evidence: Evidence) -> Iterator[str]:
+    """Of trials that were disturbed in their second try as well."""
+    for trial in evidence.trials.reset_index().to_dict("records"):
+        if causes := trial["conditions"].get("disturbed"):
+            yield f"{trial['mode']}, repeat {trial['repeat']}: disturbed in both tries: {'; '.join(causes)}."
+
+
+def _clocks(evidence: Evidence) -> Iterator[str]:
+    """The steps are timed by the device, the total by the host: on CUDA the clocks are two."""
+    sums = evidence.steps.groupby(["mode", "repeat"])["seconds"].sum()
+    ratios = (sums / evidence.trials["total_seconds"].reindex(sums.index)).dropna().rename("ratio")
+    for trial in ratios[(ratios - 1).abs() > CLOCKS_AGREE].reset_index().to_dict("records"):
+        share = f"{trial['ratio'] * 100:.1f} % of its total"
+        yield f"{trial['mode']}, repeat {trial['repeat']}: its steps add up to {share}: the clocks do not agree."
 
 
 def _waits(mode: str, optimizers: list[str]) -> str:

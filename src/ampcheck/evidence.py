@@ -1,5 +1,6 @@
 """What the trials, the resume checks and the drill left, read back. Loads no torch."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import pandas as pd
 
 from ampcheck.files import read_json
+from ampcheck.plausibility import implausible
 from ampcheck.schema import Params
 
 STEP_COLUMNS = ["repeat", "mode", "step", "seconds", "loss"]
+TIMES = ["total_seconds", "first_step_seconds"]
 MEASURED = ["total_seconds", "compile_seconds", "compiled_graphs", "first_step_seconds", "peak_bytes"]
 MEASURED += ["peak_reserved_bytes", "data_bytes", "final_loss", "optimizer_steps", "skipped_steps"]
 
@@ -20,6 +23,7 @@ class Evidence:
 
     `trials` is indexed by (mode, repeat) and has the keys of MODE.json; `steps` has STEP_COLUMNS. `drill` has the
     available modes only; `across` has a result for each ordered pair of them, `kills` one for each killed run.
+    `invalid` says of a trial, by (mode, repeat), why its timing can't be: its seconds are then missing everywhere.
     """
 
     params: Params
@@ -27,6 +31,8 @@ class Evidence:
     modes: dict[str, dict[str, Any]]
     trials: pd.DataFrame
     steps: pd.DataFrame
+    invalid: dict[tuple[str, int], str]
+    limits: dict[str, dict[str, Any]]
     rehearse: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
     resume: dict[str, dict[str, Any]]
@@ -50,13 +56,21 @@ def read(params: Params, folder: Path) -> Evidence:
     trials["net_peak_bytes"] = trials["peak_bytes"] - trials["data_bytes"]
     modes = read_json(folder / "modes.json")
     available = [mode for mode in params.train.modes if modes[mode]["available"]]
+    limits = _by_mode(folder / "limits", params.train.modes)
+    all_steps = pd.concat([_no_steps(), *steps], ignore_index=True)
+    invalid = implausible(params, trials, all_steps, limits)
+    for mode, repeat in invalid:
+        trials.loc[(mode, repeat), TIMES] = math.nan
+        all_steps.loc[(all_steps["mode"] == mode) & (all_steps["repeat"] == repeat), "seconds"] = math.nan
     across, kills = (read_json(folder / "drill" / name) for name in ("across.json", "kills.json"))
     return Evidence(
         params=params,
         machine=read_json(folder / "machine.json"),
         modes=modes,
         trials=trials,
-        steps=pd.concat([_no_steps(), *steps], ignore_index=True),
+        steps=all_steps,
+        invalid=invalid,
+        limits=limits,
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
         infer=_by_mode(folder / "infer", params.train.modes),
         resume=_by_mode(folder / "resume", params.train.modes),

@@ -14,6 +14,7 @@ def findings(evidence: Evidence) -> list[str]:
     for mode, summary in summaries(evidence).items():
         if summary.why and evidence.params.train.takes(evidence.modes[mode]):
             found.append(f"{mode}: not trained: {summary.why}")
+        found += [f"{mode}: repeat {repeat}: {why}" for (of, repeat), why in evidence.invalid.items() if of == mode]
         if summary.reproducible is False:
             found.append(f"{mode}: not reproducible: its repeats ended with different bits")
         if not _autocast_showed(MODES[mode], evidence.rehearse[mode]):

@@ -68,8 +68,7 @@ FILTERS = {
     "seconds": _known(_seconds),
     "bytes": _known(_bytes),
     "figures": _known(_figures),
-    "percent": _known(lambda value: f"{value * 100:g} %"),
-    "about_percent": _known(lambda value: f"{_figures(value * 100)} %"),
+    "percent": _known(lambda value: f"{value * 100:.3g} %"),
     "loss": _known(lambda value: f"{value:.6g}"),
     "yes_no": lambda value: {None: MISSING, True: "yes", False: Markup("**NO**")}[value],
 }

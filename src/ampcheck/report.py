@@ -16,6 +16,7 @@ from ampcheck.headline import headline
 from ampcheck.rendering import render
 from ampcheck.schema import Params, Train
 from ampcheck.summary import Summary, summaries
+from ampcheck.trial_tables import timer_rows, trial_rows
 
 METRICS = ["step_seconds", "speedup", "peak_bytes", "resume_bit_exact"]
 
@@ -48,6 +49,8 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "figures": figures.names(summed, evidence.steps),
         "steps_per_group": figures.steps_per_group(evidence.steps),
         "memory": _memory(evidence),
+        "trials": trial_rows(evidence),
+        "timers": timer_rows(evidence, summed),
         "resume": list(evidence.resume.values()),
         "differences": {mode: differences(result) for mode, result in evidence.resume.items()},
         "drill": drill_tables(evidence),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,3 +96,13 @@ def pairs_to_settle(ratio: Ratio, band: float) -> int | None:
     distance, edge = abs(math.log(ratio.mean)), math.log1p(band)
     settles = (distance - half > edge) | (distance + half <= edge)
     return int(pairs[settles.argmax()]) if settles.any() else None
+
+
+def median_interval(values: list[float]) -> tuple[float, float, float]:
+    """Return the median of at least 10 values, and its distribution-free 95 % interval: the ranks of a sign test.
+
+    Ranks by the normal approximation of the binomial: Conover, Practical Nonparametric Statistics, 3.2.
+    """
+    ordered, middle = sorted(values), len(values) / 2
+    reach = 1.96 * math.sqrt(len(values)) / 2
+    return statistics.median(ordered), ordered[math.floor(middle - reach) - 1], ordered[math.ceil(middle + reach)]

@@ -43,10 +43,11 @@ def settled(seconds: NDArray[np.float64]) -> bool:
 def warmups(steps: pd.DataFrame) -> pd.DataFrame:
     """Return for every (mode, repeat) its warm-up in `steps` and `seconds`, and whether it `settled`.
 
-    `steps` has the columns repeat, mode, step, seconds, in the order of the steps.
+    `steps` has the columns repeat, mode, step, seconds, in the order of the steps; a trial whose seconds are
+    missing has no row.
     """
     rows = []
-    for key, trial in steps.groupby(["mode", "repeat"])["seconds"]:
+    for key, trial in steps.dropna(subset="seconds").groupby(["mode", "repeat"])["seconds"]:
         seconds = trial.to_numpy(dtype=float)
         count = warmup_steps(seconds)
         rows.append((*key, count, float(seconds[:count].sum()), settled(seconds)))
@@ -56,9 +57,9 @@ def warmups(steps: pd.DataFrame) -> pd.DataFrame:
 
 def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `steps` after the warm-up of their trial."""
-    trials = steps.groupby(["mode", "repeat"])["seconds"]
-    counts = trials.transform(lambda seconds: warmup_steps(seconds.to_numpy(dtype=float)))
-    return steps[steps["step"] >= counts]
+    timed = steps.dropna(subset="seconds")
+    seconds = timed.groupby(["mode", "repeat"])["seconds"]
+    return timed[timed["step"] >= seconds.transform(lambda trial: warmup_steps(trial.to_numpy(dtype=float)))]
 
 
 def steady_seconds(steps: pd.DataFrame) -> pd.Series[float]:
