@@ -8,7 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.helpers import copy_pipeline, edit_params, environment, run_in
+from ampcheck import params
+from tests.helpers import TINY_SIZES, copy_pipeline, edit_params, environment, run_in
+from tests.second_path import agrees
 
 SKIPPED = "didn't change, skipping"
 TRIAL_KEYS = {"trained", "why", "steps", "total_seconds", "first_step_seconds", "peak_bytes", "memory", "data_bytes"}
@@ -57,6 +59,13 @@ def test_one_command_makes_the_report_and_all_that_others_read(done: Path) -> No
     assert set(trial) >= TRIAL_KEYS
     assert (header, len(rows)) == ("step,seconds,loss", 8)
     assert (done / "reports/steps.csv").read_text().startswith("repeat,mode,step,seconds,loss\n")
+
+
+def test_the_reports_figures_follow_from_the_raw_files_by_a_second_path(done: Path) -> None:
+    """Of a real run, in every mode that was trained."""
+    train = params.load(done / "params.yaml").train
+
+    agrees(done, train.modes, train.repeats, batch_size=TINY_SIZES["batch_size"])
 
 
 def test_a_mode_that_did_not_run_is_not_reported_as_if_it_had(done: Path) -> None:
