@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from ampcheck import data, environment, params, workloads
+from ampcheck.processes import in_child
 from ampcheck.schema import Params
 from ampcheck.stats import paired_ratio, verdict
 from ampcheck.steady import warmup_steps
@@ -40,14 +41,18 @@ def _steady(trial: Trial) -> float:
     return float(np.median(seconds[warmup_steps(seconds) :]))
 
 
+def _make_data(given: Params) -> None:
+    workload = workloads.load(given.workload, given.sizes)
+    data.make(data.PATH, workload, seed=0, num_batches=given.data.num_batches, batch_size=SIZES["batch_size"])
+
+
 def main(mode: str, percent: int, runs: int, repeats: int) -> None:
     """Compare `mode` with itself, `percent` slower, in so many runs of so many repeats."""
     raw = params.read() | {"workload": "benchmarks.slowed:build"}
     given = [
         params.validated(raw | {"sizes": SIZES | {"percent": slower}}, Path("params.yaml")) for slower in (0, percent)
     ]
-    workload = workloads.load(given[0].workload, given[0].sizes)
-    data.make(data.PATH, workload, seed=0, num_batches=given[0].data.num_batches, batch_size=SIZES["batch_size"])
+    in_child(lambda _: _make_data(given[0]), "data")  # a process that has computed can't fork one that does
     torch.use_deterministic_algorithms(mode=True)
     said: Counter[str] = Counter()
     for run in range(runs):
