@@ -132,8 +132,8 @@ def test_the_copies_that_autocast_makes_are_a_kind_of_their_own() -> None:
         run.workload.losses(run.modules, batches[0])
     weights = sum(each.nbytes for each in run.modules["net"].parameters())
 
-    assert ledger.split_at_peak()["autocast_copies"] == weights / 2
-    assert real(workload, "fp32")["autocast_copies"] == 0
+    assert ledger.split_at_peak()["copies_in_16_bits"] == weights / 2
+    assert real(workload, "fp32")["copies_in_16_bits"] == 0
 
 
 def test_the_peak_is_the_same_from_the_second_step_on() -> None:
@@ -198,7 +198,7 @@ def test_the_cast_of_an_expanded_view_takes_all_its_elements() -> None:
                 torch.bmm(few, held.expand(1024, -1, -1))
             splits.append(ledger.split_at_peak())
 
-    assert [split["autocast_copies"] for split in splits] == [0, 5412225024]
+    assert [split["copies_in_16_bits"] for split in splits] == [0, 5412225024]
     assert sum(splits[0].values()) < 12_000_000
 
 

@@ -28,6 +28,7 @@ class Evidence:
     trials: pd.DataFrame
     steps: pd.DataFrame
     rehearse: dict[str, dict[str, Any]]
+    memory: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
     resume: dict[str, dict[str, Any]]
     drill: dict[str, dict[str, Any]]
@@ -58,6 +59,7 @@ def read(params: Params, folder: Path) -> Evidence:
         trials=trials,
         steps=pd.concat([_no_steps(), *steps], ignore_index=True),
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
+        memory=_by_mode(folder / "memory", params.train.modes),
         infer=_by_mode(folder / "infer", params.train.modes),
         resume=_by_mode(folder / "resume", params.train.modes),
         drill=_by_mode(folder / "drill", available),

@@ -12,6 +12,7 @@ from ampcheck.evidence import Evidence
 from ampcheck.files import write_json, write_text
 from ampcheck.findings import differences, findings
 from ampcheck.headline import headline
+from ampcheck.memory_tables import memory_tables
 from ampcheck.rendering import render
 from ampcheck.schema import Params, Train
 from ampcheck.summary import Summary, summaries
@@ -47,6 +48,7 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "figures": figures.names(summed, evidence.steps),
         "steps_per_group": figures.steps_per_group(evidence.steps),
         "memory": _memory(evidence),
+        "tensors": memory_tables(evidence, summed),
         "resume": list(evidence.resume.values()),
         "differences": {mode: differences(result) for mode, result in evidence.resume.items()},
         "drill": drill_tables(evidence),

@@ -19,7 +19,7 @@ from ampcheck.training import train
 from ampcheck.workloads import Batch
 
 DATA, PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "data", "parameters", "gradients", "optimizer_state"
-COPIES, ACTIVATIONS = "autocast_copies", "activations"
+COPIES, ACTIVATIONS = "copies_in_16_bits", "activations"
 KINDS = (DATA, PARAMETERS, GRADIENTS, OPTIMIZER_STATE, COPIES, ACTIVATIONS)
 GRANULES = {"cpu": 1, "cuda": 512}  # bytes; the CUDA caching allocator gives out multiples of it
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)
