@@ -218,7 +218,8 @@ def test_views_share_and_what_dies_no_longer_counts() -> None:
         sparse = torch.sparse_coo_tensor(indices, values, (8,), check_invariants=False)
         del indices, values
         assert lived(ledger)[-1] == 2 * 512, "indices and values"
-        del sparse
+        half = sparse.half()
+        del sparse, half
     gc.collect()
 
     assert lived(ledger)[-1] == 0

@@ -74,8 +74,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return made
 
     def _is_parameter(self, tensor: torch.Tensor) -> bool:
-        number = self._alive.get(tensor.untyped_storage()._cdata, -1)  # noqa: SLF001
-        return self._kinds.get(number) == PARAMETERS
+        numbers = [self._alive.get(part.untyped_storage()._cdata, -1) for part in _strided(tensor)]  # noqa: SLF001
+        return any(self._kinds.get(number) == PARAMETERS for number in numbers)
 
     def _resized(self, number: int, nbytes: int) -> None:
         if nbytes != self._sizes[number]:
