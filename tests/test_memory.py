@@ -114,27 +114,35 @@ def test_what_cannot_be_faked_is_told_with_its_reason(tiny_params: Params, monke
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_has_cudas_lists(dtype: torch.dtype) -> None:
     """What CUDA runs in float32, and the CPU in 16 bits, is float32 under CUDA's rules, and 16 bits after them."""
-    x = torch.ones(4, 4, dtype=dtype)
-    operations: dict[str, Callable[[], torch.Tensor]] = {
-        "softmax": lambda: x.softmax(-1),
-        "log_softmax": lambda: nn.functional.log_softmax(x, -1),
-        "exp": x.exp,
-        "pow": lambda: x**2,
-        "sum": x.sum,
-        "layer_norm": lambda: nn.functional.layer_norm(x, (4,)),
-    }
-    found = []
-    with torch.autocast("cpu", dtype=dtype):
-        for rules in (False, True, False):
-            if rules:
-                with cuda_rules():
-                    found.append({name: operation().dtype for name, operation in operations.items()})
-                    assert (x @ x).dtype == x.relu().dtype == dtype
-                    assert x.softmax(-1, dtype=torch.float64).dtype == torch.float64
-            else:
-                found.append({name: operation().dtype for name, operation in operations.items()})
 
-    assert found == [dict.fromkeys(operations, each) for each in (dtype, torch.float32, dtype)]
+    def found(x: torch.Tensor) -> dict[str, torch.dtype]:
+        made = {"softmax": x.softmax(-1), "log_softmax": nn.functional.log_softmax(x, -1), "exp": x.exp()}
+        made |= {"pow": x**2, "sum": x.sum(), "layer_norm": nn.functional.layer_norm(x, (4,))}
+        return {name: each.dtype for name, each in made.items()}
+
+    with fake_tensors(), torch.autocast("cpu", dtype=dtype):
+        x = torch.ones(4, 4, dtype=dtype)
+        before = found(x)
+        with cuda_rules():
+            within = found(x)
+            kept = [x @ x, x.relu(), x.softmax(-1, dtype=torch.float64)]
+        after = found(x)
+
+    assert set(before.values()) == set(after.values()) == {dtype}
+    assert set(within.values()) == {torch.float32}
+    assert [each.dtype for each in kept] == [dtype, dtype, torch.float64]
+
+
+@pytest.mark.parametrize(("dtype", "held"), [(torch.float16, 4000), (torch.bfloat16, 8000)])
+def test_a_softmax_takes_a_float32_copy_of_bfloat16_only(dtype: torch.dtype, held: int) -> None:
+    """Of 1000 scores: the logarithms, and while they are made the copy; of float16 CUDA makes none."""
+    ledger = Ledger(CPU, 1)
+    with fake_tensors(), cuda_rules(), torch.autocast("cpu", dtype=dtype):
+        scores = torch.ones(1000, dtype=dtype)
+        with ledger:
+            nn.functional.log_softmax(scores, -1)
+
+    assert sum(ledger.split_at_peak().values()) == held
 
 
 def test_dropout_has_cudas_mask() -> None:

@@ -29,8 +29,8 @@ NOT_FLOAT32 |= {"vdot", "addmv", "addr", "mv", "chain_matmul", "einsum", "linalg
 NOT_FLOAT32 |= {"rnn_relu_cell", "rnn_tanh_cell", "_thnn_fused_gru_cell", "_thnn_fused_lstm_cell", "convolution"}
 NOT_FLOAT32 |= {"_convolution", "cudnn_convolution", "cudnn_convolution_transpose"}
 NOT_FLOAT32 |= {"_scaled_dot_product_flash_attention"}
-
-
+# What CUDA computes from float16 to float32 in one operation, without a copy of its input; not so from bfloat16.
+WITHOUT_A_COPY = {"softmax": torch._softmax, "log_softmax": torch._log_softmax}  # noqa: SLF001
 # The mean that these return keeps the storage of all the elements that it was made of: torch only changes its shape.
 KEEP_THEIR_ELEMENTS = {"mse_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy"}
 
@@ -103,9 +103,12 @@ def _known_to_autocast(device: str) -> dict[str, Any]:
 def _in_float32(operation: Any) -> Callable[..., Any]:  # noqa: ANN401
     """Return the operation with its inputs cast to float32, or told to compute in it if it takes a dtype."""
     names = [argument.name for argument in operation._schema.arguments]  # noqa: SLF001
+    at_once = WITHOUT_A_COPY.get(operation.overloadpacket.__name__)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         given = dict(zip(names, args, strict=False)) | kwargs
+        if at_once and given["self"].dtype is torch.float16 and given.get("dtype") in (None, torch.float32):
+            return at_once(given["self"], given["dim"], True)
         with torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.AutocastCPU)):  # noqa: SLF001
             return operation(**(_told(given) if "dtype" in names else tree_map(_cast, given)))
 
