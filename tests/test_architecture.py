@@ -37,6 +37,7 @@ NEVER_LOAD_TORCH = [
     "report",
     "doubts",
     "drill_tables",
+    "memory_tables",
 ]
 
 
