@@ -104,6 +104,7 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
         write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))
         write_json(folder / "rehearse" / f"{mode}.json", rehearsal_result(mode, available=mode in seconds))
         write_json(folder / "ceilings" / f"{mode}.json", ceilings_result(mode, available=mode in seconds))
+        write_json(folder / "memory" / f"{mode}.json", memory_result(mode, available=mode in seconds))
         write_json(folder / "infer" / f"{mode}.json", inference_result(mode, available=mode in seconds))
     write_drill(folder / "drill", [mode for mode in given.train.modes if mode in seconds])
 
@@ -132,13 +133,22 @@ def ceilings_result(mode: str, *, available: bool = True) -> dict[str, Any]:
         flops_per_second={"matmul": 1e15},
         bytes_per_second=1e10,
         moved_bytes=10**6,
-        trained_bytes=500,
         shapes=[],
         alone_seconds=0.6,
         parts={"matmul": 0.6, "casts": 0.0, "other": 0.2, "optimizer": 0.1, "scaler": 0.0, "between": 0.1},
         timer_seconds=[1e-6] * 60,
     )
     return asdict(found)
+
+
+def memory_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return what the tensors take: here if the mode is available, and foreseen for CUDA."""
+    autocast = MODES[mode].autocast
+    split = {"data": 1000, "parameters": 400, "gradients": 400, "optimizer_state": 0}
+    split |= {"copies_in_16_bits": 200 * autocast, "activations": 300 - 100 * autocast}
+    known = {"peak_bytes": sum(split.values()), "split": split, "why": ""}
+    unknown: dict[str, Any] = {"peak_bytes": None, "split": {}, "why": "not here"}
+    return {"mode": mode, "here": known if available else unknown, "cuda": known}
 
 
 def inference_result(mode: str, *, available: bool = True) -> dict[str, Any]:

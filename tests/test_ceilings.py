@@ -51,12 +51,10 @@ def test_all_that_the_report_reads_is_measured(measured: Measure) -> None:
 
 
 def test_accumulated_batches_belong_to_the_step(measured: Measure) -> None:
-    """Two batches a step have twice the flops of one; weights, gradients and momentum are counted once."""
+    """Two batches a step have twice the flops of one."""
     one, two = (measured("fp32", "mlp", accumulate=count) for count in (1, 2))
-    weights = 4 * (16 * 16 + 16 + 16 * 12 + 12)
 
     assert two.step_flops["matmul"] == 2 * one.step_flops["matmul"]
-    assert one.trained_bytes == two.trained_bytes == 2 * weights
 
 
 def test_a_mode_that_is_not_trained_is_not_measured(measured: Measure) -> None:

@@ -20,14 +20,15 @@ CLOSE = 0.9  # of the fastest mode's speed
 
 def advice(evidence: Evidence, summed: Mapping[str, Summary]) -> list[str]:
     """Return the lines, mode after mode."""
+    baseline = evidence.params.train.modes[0]
     found = [*_no_hardware(evidence, summed), *_waits(evidence), *_tf32(summed)]
     for mode, step in steps(evidence, summed).items():
         ceilings = evidence.ceilings[mode]
         found += [f"{mode}: {line}" for line in (*_host(step), *_bandwidth(step, ceilings))]
-        if MODES[mode] != MODES[evidence.params.train.modes[0]]:
+        if mode != baseline:
             lines = (*_padding(step, ceilings), *_shapes(step), *_dtypes(mode, ceilings))
             found += [f"{mode}: {line}" for line in lines]
-    return found + [line for mode in summed for line in _weights(mode, summed[mode], evidence.ceilings[mode])]
+    return found + [line for mode in summed for line in _weights(mode, baseline, evidence.memory)]
 
 
 def switched_on(mode: Mode, device: str) -> list[str]:
@@ -131,12 +132,15 @@ def _dtypes(mode: str, found: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _weights(mode: str, summary: Summary, found: Mapping[str, Any]) -> Iterator[str]:
-    if not (summary.memory_ratio and summary.net_peak_bytes and found["trained_bytes"]):
+def _weights(mode: str, baseline: str, memory: Mapping[str, Any]) -> Iterator[str]:
+    splits = [memory[each]["here"]["split"] for each in (mode, baseline)]
+    if not all(splits) or mode == baseline:
         return
-    share = found["trained_bytes"] / summary.net_peak_bytes
-    if summary.memory_ratio >= NO_GAIN and share >= MOSTLY_WEIGHTS:
+    split = splits[0]
+    peak, peak_before = (sum(each.values()) - each["data"] for each in splits)
+    weights = sum(split[kind] for kind in ("parameters", "gradients", "optimizer_state", "copies_in_16_bits"))
+    if peak >= NO_GAIN * peak_before and weights >= MOSTLY_WEIGHTS * peak:
         yield (
-            f"{mode}: weights, their gradients and the optimizer's state are {share * 100:.0f} % of its peak less the "
-            "data, and stay float32: AMP halves activations only, which larger batches have more of."
+            f"{mode}: weights, their copies and gradients and the optimizer's state are {weights / peak * 100:.0f} % "
+            "of the tensors' peak less the data: AMP halves activations only, which larger batches have more of."
         )

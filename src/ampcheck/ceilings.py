@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ampcheck import data, rates
-from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, eager, fresh_run
 from ampcheck.operations import Operations, Recorder
 from ampcheck.processes import Progress
@@ -24,7 +23,7 @@ from ampcheck.schema import Params
 from ampcheck.shapes import Shape, by_dtype, by_kind, dominant_shapes, in_order, padding_seconds
 from ampcheck.timers import timer_seconds
 from ampcheck.training import train
-from ampcheck.workloads import Batch, weights_of
+from ampcheck.workloads import Batch
 
 WINDOWS_OF_DATA = 4  # that the profiled steps take in turn
 
@@ -49,7 +48,6 @@ class Ceilings:
     flops_per_second: dict[str, float] = field(default_factory=dict)
     bytes_per_second: float | None = None  # of a copy: read and written
     moved_bytes: int | None = None  # read and written in a step by operations without flops
-    trained_bytes: int | None = None  # of weights, their gradients and the optimizers' state
     shapes: list[Shape] = field(default_factory=list)
     alone_seconds: float | None = None
     padding_seconds: dict[str, float] = field(default_factory=dict)
@@ -106,7 +104,6 @@ def _measured(run: Run, batches: list[Batch], timers: list[float]) -> Ceilings:
         flops_per_second=_best_rates(run, operations, shapes),
         bytes_per_second=rates.best_rate(rates.copies, run.device, torch.float32),
         moved_bytes=operations.moved_bytes,
-        trained_bytes=_trained_bytes(run),
         shapes=shapes,
         alone_seconds=alone_seconds / share if share else 0.0,
         padding_seconds=padding_seconds(operations.calls, run.device),
@@ -124,12 +121,3 @@ def _best_rates(run: Run, operations: Operations, shapes: list[Shape]) -> dict[s
         own = [each.flops / each.seconds for each in shapes if each.kind == kind]
         best[kind] = max([rates.best_rate(make, run.device, getattr(torch, run.mode.dtype)), *own])
     return best
-
-
-def _trained_bytes(run: Run) -> int:
-    held = 0
-    for optimizer in run.optimizers.values():
-        held += sum(2 * weight.nbytes for weight in weights_of(optimizer) if weight.requires_grad)
-        state = [leaf for each in optimizer.state.values() for _, leaf in walk(each)]
-        held += sum(leaf.nbytes for leaf in state if isinstance(leaf, torch.Tensor))
-    return held

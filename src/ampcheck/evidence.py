@@ -34,6 +34,7 @@ class Evidence:
     invalid: dict[tuple[str, int], str]
     ceilings: dict[str, dict[str, Any]]
     rehearse: dict[str, dict[str, Any]]
+    memory: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
     resume: dict[str, dict[str, Any]]
     drill: dict[str, dict[str, Any]]
@@ -72,6 +73,7 @@ def read(params: Params, folder: Path) -> Evidence:
         invalid=invalid,
         ceilings=ceilings,
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
+        memory=_by_mode(folder / "memory", params.train.modes),
         infer=_by_mode(folder / "infer", params.train.modes),
         resume=_by_mode(folder / "resume", params.train.modes),
         drill=_by_mode(folder / "drill", available),

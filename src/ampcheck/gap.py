@@ -4,12 +4,15 @@ The largest speed-up takes the baseline's eligible work (matmul and convolution)
 the rest as it is: https://en.wikipedia.org/wiki/Amdahl%27s_law
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ampcheck.evidence import Evidence
 from ampcheck.summary import Summary
+
+UNEXPLAINED = 0.1  # of the gap
+MATTERS = 0.02  # of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,17 @@ def gaps(evidence: Evidence, summed: Mapping[str, Summary]) -> list[Gap]:
 def ceiling_seconds(found: Mapping[str, Any]) -> float:
     """Return what a step's matmuls and convolutions take at the ceilings."""
     return sum(float(flops / found["flops_per_second"][kind]) for kind, flops in found["step_flops"].items())
+
+
+def unexplained(evidence: Evidence, summed: Mapping[str, Summary]) -> Iterator[str]:
+    """Yield a doubt for each mode whose matmuls take longer, or shorter, in a step than anything measured says."""
+    for gap in gaps(evidence, summed):
+        share, seconds = gap.unexplained_share or 0, abs(gap.unexplained_seconds)
+        if share > UNEXPLAINED and seconds > MATTERS * gap.step_seconds:
+            yield (
+                f"{gap.mode}: {share * 100:.0f} % of what keeps it from its largest speed-up has no measured cause; if "
+                "the machine was busy, measure again: dvc repro --force ceilings."
+            )
 
 
 def _step(mode: str, found: Mapping[str, Any], seconds: float) -> Step:
