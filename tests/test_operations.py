@@ -169,6 +169,20 @@ def test_the_cost_of_a_vocabulary_of_30521_is_measured() -> None:
         assert tuple(after.shape) == tuple(30528 if each == 30521 else each for each in before.shape)
 
 
+def test_sparse_tensors_are_left_out() -> None:
+    """Gradients of an embedding, and a product with a sparse matrix, which has no strides; its like can't be made."""
+    workload = Workload(
+        modules=lambda: {"net": nn.Embedding(10, 4, sparse=True)},
+        batch=lambda generator: {"ids": generator.integers(10, size=4)},
+        losses=lambda modules, batch: [torch.sparse.mm(torch.eye(4).to_sparse(), modules["net"](batch["ids"])).mean()],
+        optimizers=lambda modules, lr: {"sgd": torch.optim.SparseAdam(modules["net"].parameters(), lr=lr)},
+    )
+    found = recorded(workload, "fp32")
+
+    assert found.moved_bytes > 0
+    assert found.calls == []
+
+
 def test_a_step_without_flops_has_nothing_to_call() -> None:
     """No share of nothing."""
     one_after_the_other, share = in_order([], CPU)

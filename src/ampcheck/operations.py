@@ -91,7 +91,10 @@ class Call:
 
 @dataclass(slots=True)
 class Operations:
-    """What was called: `calls` in their order, `moved_bytes` read and written by the rest, `waits` by line."""
+    """What was called: `calls` in their order, `moved_bytes` read and written by the rest, `waits` by line.
+
+    Sparse tensors are left out.
+    """
 
     calls: list[Call] = field(default_factory=list)
     moved_bytes: int = 0
@@ -117,12 +120,13 @@ class Recorder(TorchDispatchMode):
         packet = func.overloadpacket
         if str(packet) in WAITING and (where := _line_of_the_workload()):
             self.found.waits[f"{WAITING[str(packet)]} in {where}"] += 1
-        if packet in flop_registry:
+        tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, torch.Tensor)]
+        dense = [tensor for tensor in tensors if tensor.layout == torch.strided]
+        if packet in flop_registry and len(dense) == len(tensors):
             flops = flop_registry[packet](*args, **kwargs, out_val=out)
             self.found.calls.append(Call(operation=func, args=_hashable(args), flops=int(flops)))
         elif not func.is_view:
-            tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, torch.Tensor)]
-            self.found.moved_bytes += sum(tensor.nbytes for tensor in tensors)
+            self.found.moved_bytes += sum(tensor.nbytes for tensor in dense)
         return out
 
 
