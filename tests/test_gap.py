@@ -97,6 +97,13 @@ def test_more_than_a_tenth_without_a_cause_is_a_doubt(
     assert ("has no measured cause" in written(read.params, tmp_path)) == doubted
 
 
+def test_more_than_the_largest_speed_up_is_a_doubt(results: Results, tmp_path: Path) -> None:
+    """It can't be: something was measured while the machine was busy."""
+    text = written(results({FP32: 10.0, BF16: 3.0}).params, tmp_path)
+
+    assert "- amp-bf16: it is faster than the largest speed-up that its ceilings leave room for, 2.50; if the" in text
+
+
 def test_a_compiled_step_is_not_taken_apart(results: Results, tmp_path: Path) -> None:
     """The report says so."""
     read = results(compiled=True)
