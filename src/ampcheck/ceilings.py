@@ -14,7 +14,7 @@ import torch
 
 from ampcheck import data, rates
 from ampcheck.launch import Failure, attempt, eager, fresh_run
-from ampcheck.operations import Operations, Recorder
+from ampcheck.operations import Call, Recorder
 from ampcheck.processes import Progress
 from ampcheck.profiled import step_parts
 from ampcheck.reference import Setup
@@ -92,32 +92,38 @@ def _measured(run: Run, batches: list[Batch], timers: list[float]) -> Ceilings:
     with recorder:
         train(run, batches, run.step + 1)
     operations = recorder.found
-    alone, share = in_order(operations.calls, run.device)
-    parts, alone_seconds = step_parts(run, batches, alone)
-    del alone  # its operands
-    shapes = dominant_shapes(operations.calls, run.device)
+    parts, alone_seconds = _step(run, batches, operations.calls)
     return Ceilings(
         mode=run.mode.name,
         fp32_precision=torch.backends.cuda.matmul.fp32_precision,
         step_flops=by_kind(operations.calls),
         flops_by_dtype=by_dtype(operations.calls),
-        flops_per_second=_best_rates(run, operations, shapes),
-        bytes_per_second=rates.best_rate(rates.copies, run.device, torch.float32),
         moved_bytes=operations.moved_bytes,
-        shapes=shapes,
-        alone_seconds=alone_seconds / share if share else 0.0,
-        padding_seconds=padding_seconds(operations.calls, run.device),
+        alone_seconds=alone_seconds,
         parts=parts,
         waits=dict(operations.waits),
         timer_seconds=timers,
+        **_rates(run.device, run.mode.dtype, operations.calls),
     )
 
 
-def _best_rates(run: Run, operations: Operations, shapes: list[Shape]) -> dict[str, float]:
-    """Return by kind the best rate of a large operation and of the workload's own, in the mode's dtype."""
-    best = {}
-    for kind in {"matmul": 0} | by_kind(operations.calls):
+def _step(run: Run, batches: list[Batch], calls: list[Call]) -> tuple[dict[str, float], float]:
+    """Return a step's parts, and what all that has flops takes alone; what can't be called, as fast as what can."""
+    alone, share = in_order(calls, run.device)
+    parts, seconds = step_parts(run, batches, alone)
+    return parts, seconds / share if share else 0.0
+
+
+def _rates(device: torch.device, dtype: str, calls: list[Call]) -> dict[str, Any]:
+    """Return the rates of the device and of the workload's shapes, and by kind the best of both."""
+    shapes, best = dominant_shapes(calls, device), {}
+    for kind in {"matmul": 0} | by_kind(calls):
         make = rates.convolution if kind == "convolution" else rates.matmul
         own = [each.flops / each.seconds for each in shapes if each.kind == kind]
-        best[kind] = max([rates.best_rate(make, run.device, getattr(torch, run.mode.dtype)), *own])
-    return best
+        best[kind] = max([rates.best_rate(make, device, getattr(torch, dtype)), *own])
+    return {
+        "flops_per_second": best,
+        "bytes_per_second": rates.best_rate(rates.copies, device, torch.float32),
+        "shapes": shapes,
+        "padding_seconds": padding_seconds(calls, device),
+    }
