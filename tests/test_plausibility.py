@@ -61,6 +61,19 @@ def test_where_no_timing_is_valid_there_is_no_verdict(raw: dict[str, Any], tmp_p
     assert (row.trained, row.final_loss, row.peak_bytes) == (True, 0.5, 3000)
 
 
+def test_float32_at_the_rate_of_tf32_is_no_float32(raw: dict[str, Any], tmp_path: Path) -> None:
+    """148 TFLOP/s, where float32 proper reaches 19.5: TF32 was on. What float32 means is printed with the rates."""
+    raw["data"]["num_batches"], raw["train"]["epochs"] = 3, 1
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, {FP32: [0.302] * 3, BF16: [0.365] * 3})
+    known = {"step_flops": {"matmul": round(148e12 * 0.302)}, "flops_per_second": {"matmul": 19.5e12}}
+    write_json(results / "ceilings/fp32.json", ceilings_result(FP32) | known)
+    text = written(params, tmp_path)
+
+    assert text.count("its median step implies 148 TFLOP/s, but this device reaches 19.5") == 6
+    assert "n/a | n/a | ieee |" in text
+
+
 def test_the_flops_of_a_window_that_is_not_full_are_not_counted(raw: dict[str, Any], tmp_path: Path) -> None:
     """Three batches, two a step: the second step has one."""
     raw["data"]["num_batches"], raw["train"]["epochs"], raw["train"]["accumulate"] = 3, 1, 2
