@@ -21,9 +21,9 @@ from ampcheck.workloads import Batch
 
 PARTS = ("matmul", "casts", "other", "optimizer", "scaler", "between")
 ELIGIBLE = {str(each).replace(".", "::") for each in flop_registry}
-WINDOWS = 3  # the median one counts
+WINDOWS = 5  # the median one counts
 WINDOW_SECONDS = 0.3
-MOST_TIMES = 5  # in a window: more than once, lest a GPU be seen waiting for the first kernel only
+MOST_TIMES = 3  # in a window: more than once, lest a GPU be seen waiting for the first kernel only
 
 
 def step_parts(run: Run, batches: list[Batch], alone: Callable[[], object]) -> tuple[dict[str, float], float]:
@@ -42,12 +42,15 @@ def step_parts(run: Run, batches: list[Batch], alone: Callable[[], object]) -> t
         (_plain(step, times, run.device), *_profiled(step, times, run.device), *_profiled(alone, times, run.device))
         for _ in range(WINDOWS)
     ]
-    _, taken, parts, _, parts_alone = sorted(windows, key=lambda window: window[1])[WINDOWS // 2]
+    _, taken, parts, _, _ = sorted(windows, key=lambda window: window[1])[WINDOWS // 2]
     plain = median(window[0] for window in windows)
     # On a CPU the profiler's own time lies in the operations' as well.
     scale = plain / taken if run.device.type == "cpu" else 1.0
     parts = {part: scale * part_seconds for part, part_seconds in parts.items()}
-    return parts | {"between": plain - sum(parts.values())}, scale * parts_alone["matmul"]
+    # Windows drift; what was measured right beside each other is compared.
+    slower = [window[4]["matmul"] / window[2]["matmul"] for window in windows if window[2]["matmul"]]
+    alone_seconds = parts["matmul"] * median(slower) if slower else 0.0
+    return parts | {"between": plain - sum(parts.values())}, alone_seconds
 
 
 def _plain(operation: Callable[[], object], times: int, device: torch.device) -> float:
