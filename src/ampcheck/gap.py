@@ -11,7 +11,7 @@ from typing import Any
 from ampcheck.evidence import Evidence
 from ampcheck.summary import Summary
 
-UNEXPLAINED = 0.1  # of the gap
+UNEXPLAINED = 0.1  # of what lies between a step and its ceiling
 MATTERS = 0.02  # of a step
 
 
@@ -46,11 +46,12 @@ class Gap:
     seconds: float
     parts: dict[str, float]
     unexplained_seconds: float
+    below_seconds: float  # what a step takes beyond its flops at the ceiling
 
     @property
     def unexplained_share(self) -> float | None:
-        """Of the gap; None where there is none."""
-        return abs(self.unexplained_seconds) / self.seconds if self.seconds > 0 else None
+        """Of what lies between the step and its ceiling; None where nothing does."""
+        return abs(self.unexplained_seconds) / self.below_seconds if self.below_seconds > 0 else None
 
 
 def steps(evidence: Evidence, summed: Mapping[str, Summary]) -> dict[str, Step]:
@@ -88,7 +89,7 @@ def unexplained(evidence: Evidence, summed: Mapping[str, Summary]) -> Iterator[s
             whole = "the largest speed-up that its ceilings leave room for"
             yield f"{gap.mode}: it is faster than {whole}, {gap.largest_speedup:.2f}; {way_out}"
         elif share > UNEXPLAINED and abs(gap.unexplained_seconds) > negligible:
-            whole = "what keeps it from its largest speed-up"
+            whole = "what keeps it below its ceiling"
             yield f"{gap.mode}: {share * 100:.0f} % of {whole} has no measured cause; {way_out}"
 
 
@@ -119,4 +120,5 @@ def _gap(step: Step, baseline: Step) -> Gap:
         seconds=step.seconds - possible_seconds,
         parts=parts,
         unexplained_seconds=step.seconds - possible_seconds - sum(parts.values()),
+        below_seconds=step.seconds - step.ceiling_seconds,
     )
