@@ -98,6 +98,7 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
         for repeat, step_seconds in zip(given.train.repeats, seconds.get(mode, [0.0] * 9), strict=False):
             trial = _trial(mode, repeat, step_seconds, trained=mode in seconds)
             trial = replace(trial, **{key: values[mode] for key, values in changed.items() if mode in values})
+            trial = replace(trial, steps=len(trial.step_seconds) or None)
             (folder / "train" / str(repeat)).mkdir(parents=True, exist_ok=True)
             write_trial(trial, folder / "train" / str(repeat))
         write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))

@@ -50,7 +50,7 @@ def read(params: Params, folder: Path) -> Evidence:
             trial = read_json(folder / "train" / str(repeat) / f"{mode}.json")
             results.append(trial)
             if trial["trained"]:
-                table = pd.read_csv(folder / "train" / str(repeat) / f"{mode}.csv")
+                table = _steps(folder / "train" / str(repeat) / f"{mode}.csv", trial["steps"])
                 steps.append(table.assign(repeat=repeat, mode=mode)[STEP_COLUMNS])
     trials = pd.DataFrame(results).set_index(["mode", "repeat"])
     trials[MEASURED] = trials[MEASURED].apply(pd.to_numeric)
@@ -80,6 +80,20 @@ def read(params: Params, folder: Path) -> Evidence:
         across=[pair for pair in across if pair["from"] in available and pair["to"] in available],
         kills=[kill for kill in kills["kills"] if kill["mode"] in available],
     )
+
+
+def _steps(path: Path, count: int) -> pd.DataFrame:
+    """Return the table in `path`. ValueError unless it has `count` steps, each with its seconds."""
+    try:
+        table = pd.read_csv(path)
+        whole = len(table) == count and bool((table["seconds"] >= 0).all())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: can't be read ({error}); delete its folder, and `dvc repro` makes it") from error
+    if not whole:
+        raise ValueError(
+            f"{path}: not whole: {count} steps, none below 0 s; delete its folder, and `dvc repro` makes it"
+        )
+    return table
 
 
 def _by_mode(folder: Path, modes: list[str]) -> dict[str, dict[str, Any]]:

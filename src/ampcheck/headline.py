@@ -2,6 +2,7 @@
 
 import math
 
+from ampcheck.comparison import of_mode
 from ampcheck.evidence import Evidence
 from ampcheck.findings import differences, inexact, missed
 from ampcheck.precision import MODES
@@ -45,7 +46,9 @@ def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary
     repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
     safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
     if safe:
-        return [f"Use {safe[0]} here."]
+        shaky = [mode for mode in (baseline, safe[0]) if _shaky(mode, evidence, summed)]
+        but = f" But mind the warnings: trials of {' and '.join(shaky)} were disturbed, unsteady or invalid."
+        return [f"Use {safe[0]} here.{but if shaky else ''}"]
     if faster:
         return [f"{faster[0]} is faster here, but what it computes did not repeat to the same bits: see below."]
     unsettled = [mode for mode in compared if summed[mode].verdict in ("inconclusive", "single run")]
@@ -54,8 +57,21 @@ def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary
         return [f"This run can't say whether {' or '.join(unsettled)} is faster than {baseline}: {way_out}."]
     if compared:
         return [f"Stay with {baseline} here: no mode was faster."]
-    others = [mode for mode, summary in summed.items() if mode != baseline and summary.trained]
-    return ["A trial of one step has no steady step to compare: take more epochs or batches."] if others else []
+    return [_nothing_compared(evidence.params.steps, [mode for mode in summed if summed[mode].trained])]
+
+
+def _nothing_compared(steps: int, trained: list[str]) -> str:
+    if len(trained) == 1:
+        return f"Only {trained[0]} was trained: there is nothing to compare it with."
+    if steps == 1:
+        return "A trial of one step has no steady step to compare: take more epochs or batches."
+    return "No timing of a pair of trials could be used: see below."
+
+
+def _shaky(mode: str, evidence: Evidence, summed: dict[str, Summary]) -> bool:
+    disturbed = any(each.get("disturbed") for each in of_mode(evidence.trials, mode)["conditions"])
+    invalid = any(mode == of for of, _ in evidence.invalid)
+    return disturbed or invalid or bool(summed[mode].unsettled_trials)
 
 
 def _compared(mode: str, baseline: str, summary: Summary, band: float) -> str:

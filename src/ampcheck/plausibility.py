@@ -1,5 +1,6 @@
 """Which timings can't be: their steps would need a higher arithmetic rate than the device reaches. Loads no torch."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,8 +25,8 @@ def implausible(
         if limit["flops_per_second"] is None:
             continue
         rates = {
-            "total": limit["step_flops"] * batches / full / trial["total_seconds"],
-            "median step": limit["step_flops"] / medians[mode, repeat],
+            "total": _rate(limit["step_flops"] * batches / full, trial["total_seconds"]),
+            "median step": _rate(limit["step_flops"], medians[mode, repeat]),
         }
         what, rate = max(rates.items(), key=lambda item: item[1])
         if rate > BEYOND * limit["flops_per_second"]:
@@ -34,3 +35,7 @@ def implausible(
                 f"{limit['flops_per_second'] / 1e12:.3g}: the clock did not wait for the work"
             )
     return found
+
+
+def _rate(flops: float, seconds: float) -> float:
+    return flops / seconds if seconds else math.inf
