@@ -1,4 +1,4 @@
-"""python -m benchmarks.image: build the image from the last commit, and try what is said of it; the figures are printed.
+"""python -m benchmarks.image: build the image from the last commit, try what is said of it, print figures.
 
 It needs git, a Docker engine or Debian's buildah and mmdebstrap, and no package of Python. Exit code 1: a trial failed.
 """

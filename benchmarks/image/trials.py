@@ -64,8 +64,8 @@ def same_packages(setup: Setup) -> Iterator[str]:
 
 def contents(setup: Setup) -> Iterator[str]:
     """Not root; the commands that users expect; no compiler, cache or secret."""
-    found = setup.inside("id -u; command -v python git dvc; python --version; dvc --version")[0].splitlines()
-    left = setup.inside(f"command -v cc gcc g++ make; ls -d {CACHES} .git dvc.lock 2>&- || :")[0]
+    found = setup.inside("id -u; which python git dvc; python --version; dvc --version")[0].splitlines()
+    left = setup.inside(f"which cc gcc g++ make; ls -d {CACHES} .git dvc.lock 2>&- || :")[0]
     must(int(found[0]) > 0 and len(found) == 6, f"expected a user, three commands and two versions: {found}")
     must(not left, f"not wanted: {left}")
     yield f"user {', '.join(found)}; no compiler, no cache, no secret"
