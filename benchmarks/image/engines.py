@@ -94,10 +94,10 @@ class Buildah:
 def pip_options(folder: Path, listed: str) -> list[str]:
     """Return what a build needs to use the host's settings of pip, `listed` by pip config list.
 
-    Files and folders that they name appear in /mnt: nothing of the host's gets into a layer, not even its paths.
+    Files and folders that they name appear in /srv: nothing of the host's gets into a layer, not even its paths.
     """
     folder.mkdir(exist_ok=True)
-    settings, volumes = {}, ["--volume", f"{folder}:/mnt:ro"]
+    settings, volumes = {}, ["--volume", f"{folder}:/srv:ro"]
     for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):  # the environment's count
         key, _, quoted = line.partition("=")
         words = [_shared(word, folder, volumes) for word in ast.literal_eval(quoted).split()]
@@ -115,13 +115,13 @@ def _shared(word: str, folder: Path, volumes: list[str]) -> str:
     inside = folder / str(len(list(folder.iterdir())))
     if path.is_file():
         shutil.copy(path, inside)
-        return f"/mnt/{inside.name}"
+        return f"/srv/{inside.name}"
     inside.mkdir()
     if not word.startswith("file://"):
-        volumes += ["--volume", f"{path}:/mnt/{inside.name}:ro"]
-        return f"/mnt/{inside.name}"
-    volumes += ["--volume", f"{path.parent}:/mnt/{inside.name}:ro"]  # an index is of use with the files beside it
-    return f"file:///mnt/{inside.name}/{path.name}"
+        volumes += ["--volume", f"{path}:/srv/{inside.name}:ro"]
+        return f"/srv/{inside.name}"
+    volumes += ["--volume", f"{path.parent}:/srv/{inside.name}:ro"]  # an index is of use with the files beside it
+    return f"file:///srv/{inside.name}/{path.name}"
 
 
 def engine(folder: Path) -> Docker | Buildah:
