@@ -3,5 +3,5 @@ ARG IMAGE=ampcheck
 FROM ${IMAGE}
 USER 0
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    pip install --no-cache-dir -c constraints.txt psutil pytest
+    pip install --no-cache-dir -c constraints.txt pytest
 USER 1000:1000
