@@ -30,6 +30,7 @@ class Docker:
     """An engine that keeps its images itself."""
 
     name = "docker"
+    from_nothing = ("--no-cache",)
 
     def build(self, tag: str, context: Path, *options: str) -> None:
         """Build the Dockerfile of `context`, or what options name."""
@@ -54,6 +55,7 @@ class Buildah:
 
     folder: Path
     name = "buildah"
+    from_nothing = ()  # the folder is new; and with --no-cache nothing would be found by a later build
 
     def build(self, tag: str, context: Path, *options: str) -> None:
         """Build as Docker does, with the host's settings of pip."""
