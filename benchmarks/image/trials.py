@@ -75,7 +75,7 @@ def copied(setup: Setup) -> Iterator[str]:
     yield from out.partition("\n# ")[2].split("\n\n")[1].splitlines()
     yield only_line(err, "ampcheck: ")
     yield only_line(out, "on cpu")
-    out, err = setup.inside(f"{EDIT} device=cuda && dvc repro", code=1)
+    out, err = setup.inside(f"{EDIT} device=cuda && dvc repro", code=255)  # DVC's own for a stage that fails
     yield only_line(out + err, "params.yaml: device: ")
 
 
