@@ -1,5 +1,6 @@
 """An operation that makes a number that is not finite from finite ones: which, where, and of how large numbers."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -49,11 +50,18 @@ def floating(tree: Any) -> list[torch.Tensor]:  # noqa: ANN401
     return [leaf for leaf in tree_leaves(tree) if torch.is_tensor(leaf) and leaf.is_floating_point()]
 
 
+def magnitude(tensor: torch.Tensor) -> float:
+    """Return the largest magnitude of a floating tensor, nan if one of its numbers is nan."""
+    if not tensor.numel():
+        return 0.0
+    low, high = torch.aminmax(tensor.detach())  # an eighth of isfinite's time
+    return (high if high.isnan() else torch.maximum(-low, high)).item()
+
+
 def finite(tree: Any) -> bool:  # noqa: ANN401
     """Whether all floating tensors and numbers of a tree are."""
     numbers = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, float)]
-    tensors = [torch.tensor(numbers, dtype=torch.float64), *floating(tree)]
-    return all(bool(leaf.isfinite().all()) for leaf in tensors)
+    return all(math.isfinite(each) for each in [*numbers, *map(magnitude, floating(tree))])
 
 
 def dtype_of_birth(result: Any) -> str:  # noqa: ANN401
@@ -63,8 +71,8 @@ def dtype_of_birth(result: Any) -> str:  # noqa: ANN401
 
 def largest(tree: Any) -> float | None:  # noqa: ANN401
     """Return the largest magnitude of a tree's floating tensors, None if one is not finite."""
-    magnitudes = [leaf.abs().max().item() for leaf in floating(tree) if leaf.numel()]
-    return max(magnitudes, default=0.0) if finite(tree) else None
+    found = max(map(magnitude, floating(tree)), default=0.0)
+    return found if finite(tree) else None
 
 
 def largest_in_float32(func: Callable[..., Any], given: tuple[Any, Any]) -> float | None:

@@ -18,6 +18,11 @@ def named_modules(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
             yield f"{outer}.{inner}".rstrip("."), each
 
 
+def leaf_modules(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
+    """Yield every module that has no others inside."""
+    return ((name, module) for name, module in named_modules(modules) if not list(module.children()))
+
+
 def named_parameters(modules: Modules) -> Iterator[tuple[str, nn.Parameter]]:
     """Yield every parameter that is trained with its path."""
     for outer, module in modules.items():

@@ -43,7 +43,10 @@ class Setting:
 
 @dataclass(slots=True)
 class Place:
-    """Where it broke: see Watch and Probabilities. `error` is one line of what was raised, `stack` all of it, with torch's C++ stack."""
+    """Where it broke: see Watch and Probabilities.
+
+    `error` is one line of what was raised, `stack` all of it, with torch's C++ stack.
+    """
 
     culprit: Birth | None = None
     gradient: str = ""

@@ -12,7 +12,7 @@ class Probabilities(TorchFunctionMode):
     """Notes the lines that give binary_cross_entropy, or BCELoss, probabilities in 16 bits."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.lines: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401

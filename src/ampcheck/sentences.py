@@ -13,6 +13,7 @@ HINTS = {  # by what the operation's name begins with
     "exp": "take logsumexp or softmax, which subtract the greatest first",
     "pow": "the gradient of a root is infinite at zero: add a small number first",
 }
+DECORATE = "decorate its forward with torch.amp.custom_fwd and its backward with torch.amp.custom_bwd"
 LOGITS = "16 bits round them to 0 or 1; take the form of logits, BCEWithLogitsLoss, and leave the sigmoid out"
 
 
@@ -36,6 +37,8 @@ def _place(place: Mapping[str, Any], mode: str) -> Iterator[str]:
         where = f"in {refused['module']}, " if refused["module"] else ""
         yield f"torch refuses {refused['operation']} of {dtypes}, {where}{refused['phase']}: {place['error']}."
         yield f"Its C++ stack is in results/diagnose/{mode}.stack.txt."
+        if refused["phase"] == "backward" and len(set(refused["dtypes"])) > 1:
+            yield f"If it is in an autograd.Function of your own: {DECORATE}."
     if culprit := place["culprit"]:
         yield _birth(culprit)
         yield from _hints(culprit)

@@ -40,6 +40,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.births: list[Birth] = []
         self.spoiled: set[str] = set()  # modules whose output was not finite
         self.ends: set[object] = set()  # the graph's nodes that are the end of a module
+        self.loss_dtypes: set[str] = set()
         self.gradient = ""  # the first parameter whose gradient was not finite
         self.refused: Refused | None = None
         self.hooks = ExitStack()
@@ -95,6 +96,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _made(self, modules: Modules, batch: Batch) -> Iterable[torch.Tensor]:
         self.at, self.phase, self.ends = [""], "forward", set()
         made = list(self.losses(modules, batch))
+        self.loss_dtypes |= {dtype_name(loss.dtype) for loss in made}
         self.at, self.phase = [""], "backward"
         return made
 
