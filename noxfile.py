@@ -43,6 +43,13 @@ def drill(session: nox.Session) -> None:
 
 
 @nox.session
+def diagnose(session: nox.Session) -> None:
+    """Find where training breaks, in all modes or in those that are named: nox -s diagnose -- amp-fp16."""
+    reproduce(session, [], "data")
+    session.run("python", "-m", "stages.diagnose", *(session.posargs or ["all"]))
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests, as many at once as there are cores; arguments go to pytest."""
     install(session, "tests")

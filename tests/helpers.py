@@ -132,7 +132,12 @@ def limits_result(mode: str, *, available: bool = True) -> dict[str, Any]:
 def numerics_result(mode: str, *, available: bool = True) -> dict[str, Any]:
     """Return what a few steps show of numbers that are sound."""
     scaler = MODES[mode].scaler
-    gradient = {"largest": 0.01, "zero_unscaled": 0.125, "zero_scaled": 0.0 if scaler else None, "headroom": 100.0}
+    gradient = {
+        "largest": 0.01,
+        "zero_unscaled": 0.125 if scaler else 0.0,
+        "zero_scaled": 0.0 if scaler else None,
+        "headroom": 100.0,
+    }
     found = {
         "dtype": MODES[mode].dtype,
         "rows": 8,

@@ -20,9 +20,8 @@ def findings(evidence: Evidence) -> list[str]:
         if not _autocast_showed(MODES[mode], evidence.rehearse[mode]):
             found.append(f"{mode}: autocast had no effect: no module's output is {MODES[mode].dtype}")
         if missing := evidence.numerics[mode].get("without_gradient"):
-            found.append(
-                f"{mode}: no gradient reaches {len(missing)} parameters that have one in float32: {missing[0]}"
-            )
+            names = ", ".join([*missing[:3], *["..."] * (len(missing) > 3)])
+            found.append(f"{mode}: parameters without a gradient that have one in float32: {names}")
         found += [f"{mode}: {line}" for line in _resume_findings(evidence.resume[mode])]
     return [*found, *(f"drill, {line}" for line in _drill_findings(evidence))]
 
