@@ -105,6 +105,7 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
         write_json(folder / "limits" / f"{mode}.json", limits_result(mode, available=mode in seconds))
         write_json(folder / "numerics" / f"{mode}.json", numerics_result(mode, available=mode in seconds))
         write_json(folder / "diagnose" / f"{mode}.json", {"mode": mode, "why": "none of its trials broke"})
+        write_json(folder / "memory" / f"{mode}.json", memory_result(mode, available=mode in seconds))
         write_json(folder / "infer" / f"{mode}.json", inference_result(mode, available=mode in seconds))
     write_drill(folder / "drill", [mode for mode in given.train.modes if mode in seconds])
 
@@ -154,6 +155,16 @@ def numerics_result(mode: str, *, available: bool = True) -> dict[str, Any]:
     }
     why = "" if available and MODES[mode].autocast else "not examined"
     return {"mode": mode, "why": why} | (found if not why else {"without_gradient": []})
+
+
+def memory_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return what the tensors take: here if the mode is available, and foreseen for CUDA."""
+    autocast = MODES[mode].autocast
+    split = {"data": 1000, "parameters": 400, "gradients": 400, "optimizer_state": 0}
+    split |= {"copies_in_16_bits": 200 * autocast, "activations": 300 - 100 * autocast}
+    known = {"peak_bytes": sum(split.values()), "split": split, "why": ""}
+    unknown: dict[str, Any] = {"peak_bytes": None, "split": {}, "why": "not here"}
+    return {"mode": mode, "here": known if available else unknown, "cuda": known}
 
 
 def inference_result(mode: str, *, available: bool = True) -> dict[str, Any]:

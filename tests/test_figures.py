@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ampcheck import figures, params, report
+from ampcheck import drawing, figures, params, report
 from ampcheck.summary import Summary
 from tests.helpers import ROOT, write_results
 
@@ -46,10 +46,12 @@ def dots(svg: str, colour: str) -> int:
 
 
 def test_each_name_is_a_file(tmp_path: Path) -> None:
-    """Where modes were trained and compared, all three figures are there, and no other file."""
+    """Where modes were trained and compared, all four figures are there, and no other file."""
     table = steps(list(SUMMED))
-    assert figures.names(SUMMED, table) == ["step-times", "loss", "ratios"]
-    assert {"step-times.svg", "loss.svg", "ratios.svg"} == set(drawn(tmp_path / "figures", SUMMED, table))
+    assert figures.names(SUMMED, table) == ["step-times", "loss", "loss-parity", "ratios"]
+    assert {"step-times.svg", "loss.svg", "loss-parity.svg", "ratios.svg"} == set(
+        drawn(tmp_path / "figures", SUMMED, table)
+    )
 
 
 def test_same_input_gives_same_bytes(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ def test_settings_of_matplotlib_stay(tmp_path: Path) -> None:
 def test_every_steady_step_is_a_dot(tmp_path: Path) -> None:
     """Of 3 repeats of 20 steps each, the 57 steady ones are drawn in the colour of their mode's place."""
     svg = drawn(tmp_path / "figures", SUMMED, steps(list(SUMMED)))["step-times.svg"]
-    assert [dots(svg, colour) for colour in figures.COLOURS] == [57, 57, 57, 0]
+    assert [dots(svg, colour) for colour in drawing.COLOURS] == [57, 57, 57, 0]
     assert "time of a steady step (ms)" in svg
 
 
@@ -108,7 +110,7 @@ def test_untrained_mode_is_absent_and_leaves_the_other_colours_alone(tmp_path: P
     """A mode that was not trained appears nowhere; the third mode keeps the third colour."""
     svgs = drawn(tmp_path / "figures", SUMMED | {"second": NOTHING}, steps(["first", "third"]))
     assert [name for name, svg in svgs.items() if "second" in svg] == []
-    assert [dots(svgs["step-times.svg"], colour) for colour in figures.COLOURS] == [57, 0, 57, 0]
+    assert [dots(svgs["step-times.svg"], colour) for colour in drawing.COLOURS] == [57, 0, 57, 0]
 
 
 def test_one_repeat_has_no_interval(tmp_path: Path) -> None:
@@ -129,15 +131,15 @@ def test_losses_that_are_not_finite_are_left_out(tmp_path: Path, broken: float) 
 
 
 def test_trials_of_one_step_have_no_step_times() -> None:
-    """The first step is not steady; its loss is there."""
-    assert figures.names(dict.fromkeys(SUMMED, NOTHING), steps(list(SUMMED), count=1)) == ["loss"]
+    """The first step is not steady; its loss is there, and compared."""
+    assert figures.names(dict.fromkeys(SUMMED, NOTHING), steps(list(SUMMED), count=1)) == ["loss", "loss-parity"]
 
 
 @pytest.mark.parametrize("page", ["#ffffff", "#0d1117"])
 def test_colours_show_on_light_and_dark_pages(page: str) -> None:
     """Graphics have a contrast of 3 to the page, and text one of 4."""
-    assert all(contrast(colour, page) >= 3 for colour in figures.COLOURS)
-    assert contrast(figures.INK, page) >= 4
+    assert all(contrast(colour, page) >= 3 for colour in drawing.COLOURS)
+    assert contrast(drawing.INK, page) >= 4
 
 
 def contrast(one: str, other: str) -> float:
@@ -176,6 +178,6 @@ def test_report_shows_the_figures_that_exist(tmp_path: Path, trained: bool) -> N
     report.write(settings, tmp_path / "results", tmp_path / "reports")
     files = {path.name for path in (tmp_path / "reports" / "figures").iterdir()}
     text = (tmp_path / "reports" / "report.md").read_text(encoding="utf-8")
-    assert ({"step-times.svg", "loss.svg", "ratios.svg"} if trained else set()) == files
+    assert ({"step-times.svg", "loss.svg", "loss-parity.svg", "ratios.svg"} if trained else set()) == files
     assert sorted(files) == sorted(re.findall(r"\(figures/(.*)\)", text))
     assert trained == ("## Figures" in text)

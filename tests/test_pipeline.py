@@ -8,7 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.helpers import copy_pipeline, edit_params, environment, run_in
+from ampcheck import params
+from tests.helpers import TINY_SIZES, copy_pipeline, edit_params, environment, run_in
+from tests.second_path import agrees
 
 SKIPPED = "didn't change, skipping"
 TRIAL_KEYS = {"trained", "why", "steps", "total_seconds", "first_step_seconds", "peak_bytes", "memory", "data_bytes"}
@@ -59,6 +61,13 @@ def test_one_command_makes_the_report_and_all_that_others_read(done: Path) -> No
     assert (done / "reports/steps.csv").read_text().startswith("repeat,mode,step,seconds,loss\n")
 
 
+def test_the_reports_figures_follow_from_the_raw_files_by_a_second_path(done: Path) -> None:
+    """Of a real run, in every mode that was trained."""
+    train = params.load(done / "params.yaml").train
+
+    agrees(done, train.modes, train.repeats, batch_size=TINY_SIZES["batch_size"])
+
+
 def test_a_mode_that_did_not_run_is_not_reported_as_if_it_had(done: Path) -> None:
     """On a CPU TF32 is not trained: no CSV, nulls in the metrics, the reason in the report."""
     trial = json.loads((done / "results/train/0/tf32.json").read_text())
@@ -105,7 +114,7 @@ def test_each_change_runs_what_depends_on_it_and_no_more(project: Path) -> None:
     assert repro(project) == ["environment"]
 
     edit_params(project, lambda raw: raw["train"].update(repeats=[0, 1]))
-    assert repro(project) == ["environment", "train@1", "report", "verify"]
+    assert repro(project) == ["environment", "train@1", "diagnose", "report", "verify"]
     assert (project / "results/train/0/fp32.csv").read_text() == measured
 
     for name in ("reports/template.md.j2", "src/ampcheck/report.py"):
@@ -114,11 +123,13 @@ def test_each_change_runs_what_depends_on_it_and_no_more(project: Path) -> None:
     assert [stage for stage in repro(project) if stage != "verify"] == ["environment", "report"]
 
     edit_params(project, lambda raw: raw["sizes"].update(in_size=20))
-    changed = ["environment", "data", "rehearse", "train@0", "train@1", "infer", "resume", "report", "verify"]
-    assert repro(project) == changed
+    changed = ["environment", "data", "rehearse", "memory", "train@0", "train@1", "limits", "infer", "numerics"]
+    changed += ["diagnose", "resume", "report"]
+    assert repro(project, "--dry") == changed  # verify follows once its inputs are others
+    assert repro(project, "train@0") == ["environment", "data", "rehearse", "train@0"]
 
     edit_params(project, lambda raw: raw["sizes"].update(in_size=16))
-    assert repro(project) == [stage for stage in changed if stage != "data"]
+    assert repro(project, "train@0") == ["environment", "rehearse", "train@0"]
     assert (project / "results/train/0/fp32.csv").read_text() != measured
 
 
@@ -178,7 +189,7 @@ def test_sigkill_leaves_no_process_and_the_next_run_is_whole(project: Path) -> N
     assert (set(gone), alive) == (set(family), [])
     assert not (project / "results/train/0").exists()
     edit_params(project, lambda raw: raw["train"].update(epochs=2))
-    assert repro(project)[-1] == "verify"
+    assert repro(project, "train@0")[-1] == "train@0"
     assert (project / "results/train/0/fp32.csv").exists()
     assert list(project.rglob("*.partial")) == []
 

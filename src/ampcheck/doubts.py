@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampcheck.stats import steady_seconds
+from ampcheck.steady import DRIFT, steady_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 WIDE_SPREAD = 0.1  # between repeats; identical processes scatter by 4 to 7 % on a shared machine
 COSTLY_FIRST_STEP = 0.1  # of the trial's total
 SHORT_STEP_SECONDS = 1e-3  # below it a step is mostly the host's work, and timers begin to matter
+STRAYED_LOSS = 0.1  # of the baseline's final loss; 16 bits alone change it by less than a per cent
 CLOCKS_AGREE = 0.02
+GROWN_MEMORY = 2.0  # times: slices that eager steps take in turn, a compiled graph may hold at once
 MANY_SKIPS = 0.1  # of the steps; a scaler that finds its scale skips a few
 
 
@@ -28,8 +30,15 @@ def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     found = [
         doubt
         for mode, summary in trained.items()
-        for doubt in (_spread(mode, steady), _first_step(mode, summary), _skips(mode, summary, evidence.trials))
+        for doubt in (
+            _spread(mode, steady),
+            _unsettled(mode, summary),
+            _first_step(mode, summary),
+            _skips(mode, summary, evidence.trials),
+            _strayed(mode, evidence.params.train.modes[0], summed),
+        )
     ]
+    found += [_grown(mode, summary, evidence) for mode, summary in trained.items()]
     waits = [_waits(mode, evidence.rehearse[mode]["waits"]) for mode in trained]
     return [doubt for doubt in (*found, *waits, *_disturbed(evidence), *_clocks(evidence), _small(trained)) if doubt]
 
@@ -67,6 +76,15 @@ def _spread(mode: str, steady: pd.Series[float]) -> str:
     return f"{mode}: steady steps differ by {spread * 100:.0f} % between repeats; free the machine or add repeats."
 
 
+def _unsettled(mode: str, summary: Summary) -> str:
+    if not summary.unsettled_trials:
+        return ""
+    return (
+        f"{mode}: the time of a step did not settle (trials: {summary.unsettled_trials}): warm-up took half the trial, "
+        f"or the halves after it differ by more than {DRIFT * 100:g} %; free the machine, or take more epochs."
+    )
+
+
 def _first_step(mode: str, summary: Summary) -> str:
     if summary.first_step_seconds is None or summary.total_seconds is None:
         return ""
@@ -87,6 +105,27 @@ def _skips(mode: str, summary: Summary, trials: pd.DataFrame) -> str:
     if summary.skipped_steps / steps <= MANY_SKIPS:
         return f"{skipped}, as it does to find its scale."
     return f"{skipped}; the loss overflows in 16 bits."
+
+
+def _strayed(mode: str, baseline: str, summed: dict[str, Summary]) -> str:
+    if abs(summed[mode].final_loss_difference or 0.0) <= STRAYED_LOSS:
+        return ""
+    here, there = summed[mode].final_loss, summed[baseline].final_loss
+    return (
+        f"{mode}: its final loss is {here:.3g}, that of {baseline} {there:.3g}: unless both are as good as 0, "
+        "it does not train alike; weights belong in float32, since autocast casts; a smaller lr may help."
+    )
+
+
+def _grown(mode: str, summary: Summary, evidence: Evidence) -> str:
+    """Of torch.compile on CUDA, where both peaks are of tensors; a CPU's peak has the whole program in it."""
+    counted = evidence.memory[mode]["here"]["peak_bytes"]
+    if not evidence.params.train.compile or evidence.machine["device"] == "cpu" or not counted:
+        return ""
+    times = (summary.peak_bytes or 0) / counted
+    if times <= GROWN_MEMORY:
+        return ""
+    return f"{mode}: compiled, its peak is {times:.1f} times that of eager steps; try train.compile: false."
 
 
 def _small(trained: dict[str, Summary]) -> str:

@@ -34,6 +34,7 @@ class Evidence:
     invalid: dict[tuple[str, int], str]
     limits: dict[str, dict[str, Any]]
     rehearse: dict[str, dict[str, Any]]
+    memory: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
     numerics: dict[str, dict[str, Any]]
     diagnose: dict[str, dict[str, Any]]
@@ -74,6 +75,7 @@ def read(params: Params, folder: Path) -> Evidence:
         invalid=invalid,
         limits=limits,
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
+        memory=_by_mode(folder / "memory", params.train.modes),
         infer=_by_mode(folder / "infer", params.train.modes),
         numerics=_by_mode(folder / "numerics", params.train.modes),
         diagnose=_by_mode(folder / "diagnose", params.train.modes),

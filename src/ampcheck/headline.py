@@ -1,8 +1,11 @@
 """What a person repeats to a colleague: which mode to use here, what it gains and costs, is resume safe. No torch."""
 
+import math
+
 from ampcheck.evidence import Evidence
 from ampcheck.findings import differences, inexact, missed
 from ampcheck.precision import MODES
+from ampcheck.stats import MOST_PAIRS
 from ampcheck.summary import Summary
 
 
@@ -66,10 +69,18 @@ def _compared(mode: str, baseline: str, summary: Summary, band: float) -> str:
         "faster": f"trains {times} times as fast as {baseline} ({interval})",
         "slower": f"is slower than {baseline}: {times} times its speed ({interval})",
         "same": f"is as fast as {baseline} within {band * 100:g} % ({interval})",
-        "inconclusive": f"against {baseline} is inconclusive: {times} times its speed, but with a {interval}",
-        "single run": f"ran {times} times as fast as {baseline} in a single run, which is no evidence: add repeats",
+        "inconclusive": f"against {baseline} is inconclusive: {times} times its speed, but with a {interval}; "
+        f"{_to_settle(summary.pairs_to_settle)}",
+        "single run": f"ran {_times(summary.speedup, 2)} times as fast as {baseline} in a single run, "
+        "which is no evidence: add repeats",
     }[str(summary.verdict)]
     return f"{mode} {speed}{_memory(summary, baseline)}."
+
+
+def _to_settle(pairs: int | None) -> str:
+    if pairs is None:
+        return f"with this scatter not even {MOST_PAIRS} repeats would settle it"
+    return f"with this scatter about {pairs} repeats would settle it"
 
 
 def _memory(summary: Summary, baseline: str) -> str:
@@ -116,5 +127,7 @@ def _drill(evidence: Evidence) -> list[str]:
     return [f"In the drill {'; '.join(said)}."] if said else []
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}"
+def _times(ratio: float, figures: int = 3) -> str:
+    """Write so many significant figures: 2.93, 0.583, 257; of a single run 260."""
+    decimals = figures - 1 - math.floor(math.log10(ratio))
+    return f"{round(ratio, decimals):.{max(0, decimals)}f}"

@@ -1,4 +1,4 @@
-"""Medians, paired ratios, intervals and verdicts over the raw values that the trials left. Loads no torch."""
+"""Paired ratios, their intervals, and the verdicts on them. Loads no torch."""
 
 from __future__ import annotations
 
@@ -6,36 +6,38 @@ import math
 import statistics
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
-FIRST_STEADY_STEP = 1  # the first step sets libraries, caches and gradients up; it is reported apart
+MOST_PAIRS = 1000  # nobody repeats more often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A ratio of the baseline to a mode, paired by repeat: the geometric mean with its interval."""
+    """A ratio of the baseline to a mode, paired by repeat: the geometric mean with its interval.
+
+    `scatter` is the standard deviation of the logarithms of single pairs. From `again_low` to `again_high` is where
+    the mean of another run with as many pairs should fall.
+    """
 
     mean: float | None
     low: float | None
     high: float | None
     pairs: int
-
-
-def steady_seconds(steps: pd.DataFrame) -> pd.Series[float]:
-    """Return the median of the steady steps' seconds for every (mode, repeat).
-
-    `steps` has the columns repeat, mode, step, seconds; a trial of one step has no steady steps and no median.
-    """
-    steady = steps[steps["step"] >= FIRST_STEADY_STEP]
-    return steady.groupby(["mode", "repeat"])["seconds"].median()
+    scatter: float | None = None
+    again_low: float | None = None
+    again_high: float | None = None
 
 
 def paired_ratio(baseline: pd.Series[float], mode: pd.Series[float]) -> Ratio:
     """Return baseline over mode, by repeat: geometric mean and 95 % Student t interval on the log ratio.
 
-    Both are indexed by repeat. Repeats that lack one side, or have no positive value, make no pair.
+    Both are indexed by repeat. Repeats that lack one side, or have no positive value, make no pair. Of two means of
+    one distribution both scatter, so the interval for another run's mean is wider by the square root of 2: Hahn and
+    Meeker, Statistical Intervals, 1991; Patil, Peng and Leek, What should researchers expect when they replicate
+    studies?, 2016.
     """
     pairs = pd.concat([baseline, mode], axis=1, join="inner").dropna()
     pairs = pairs[(pairs > 0).all(axis=1)]
@@ -45,9 +47,22 @@ def paired_ratio(baseline: pd.Series[float], mode: pd.Series[float]) -> Ratio:
     mean = sum(logs) / len(logs)
     if len(logs) == 1:
         return Ratio(mean=math.exp(mean), low=None, high=None, pairs=1)
-    variance = sum((log - mean) ** 2 for log in logs) / (len(logs) - 1)
-    half = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / len(logs))
-    return Ratio(mean=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), pairs=len(logs))
+    scatter = math.sqrt(sum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
+    half = half_interval(scatter, len(logs))
+    return Ratio(
+        mean=math.exp(mean),
+        low=math.exp(mean - half),
+        high=math.exp(mean + half),
+        pairs=len(logs),
+        scatter=scatter,
+        again_low=math.exp(mean - half * math.sqrt(2)),
+        again_high=math.exp(mean + half * math.sqrt(2)),
+    )
+
+
+def half_interval(scatter: float, pairs: int) -> float:
+    """Return half of the 95 % Student t interval of a mean of `pairs` values with this standard deviation."""
+    return float(stdtrit(pairs - 1, (1 + CONFIDENCE) / 2)) * scatter / math.sqrt(pairs)
 
 
 def verdict(ratio: Ratio, band: float) -> str | None:
@@ -67,6 +82,20 @@ def verdict(ratio: Ratio, band: float) -> str | None:
     if ratio.low >= 1 / (1 + band) and ratio.high <= 1 + band:
         return "same"
     return "inconclusive"
+
+
+def pairs_to_settle(ratio: Ratio, band: float) -> int | None:
+    """Return the fewest pairs that would settle the verdict if mean and scatter stayed as they are.
+
+    None of fewer than two pairs, and where MOST_PAIRS would not do.
+    """
+    if ratio.mean is None or ratio.scatter is None:
+        return None
+    pairs = np.arange(2, MOST_PAIRS + 1)
+    half = stdtrit(pairs - 1, (1 + CONFIDENCE) / 2) * ratio.scatter / np.sqrt(pairs)
+    distance, edge = abs(math.log(ratio.mean)), math.log1p(band)
+    settles = (distance - half > edge) | (distance + half <= edge)
+    return int(pairs[settles.argmax()]) if settles.any() else None
 
 
 def median_interval(values: list[float]) -> tuple[float, float, float]:

@@ -1,13 +1,14 @@
 """The evidence summed up by mode. Loads no torch."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import pandas as pd
 
+from ampcheck.aa import itself
+from ampcheck.comparison import memory_ratio, of_mode, parity, speed
 from ampcheck.evidence import MEASURED, Evidence
-from ampcheck.stats import Ratio, paired_ratio, steady_seconds, verdict
-
-NO_RATIO = Ratio(mean=None, low=None, high=None, pairs=0)
+from ampcheck.steady import steady_seconds, warmups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,17 +21,30 @@ class Summary:
     compile_seconds: float | None
     compiled_graphs: int | None
     first_step_seconds: float | None
+    warmup_steps: int | None  # the most of any trial; they are not among the steady steps
+    warmup_seconds: float | None  # likewise the most
+    unsettled_trials: int | None
     samples_per_second: float | None
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
     pairs: int
     verdict: str | None
+    pairs_to_settle: int | None  # where the verdict is inconclusive; None is more than anybody takes
+    again_low: float | None  # where the speed-up of another run with as many pairs should fall
+    again_high: float | None
+    aa_mean: float | None  # of the mode's successive repeats
+    aa_low: float | None
+    aa_high: float | None
+    aa_scatter: float | None
+    smallest_effect: float | None
     peak_bytes: int | None
     net_peak_bytes: int | None  # less the fixed data, which stays resident
     peak_reserved_bytes: int | None
     memory_ratio: float | None  # of the net peaks
     final_loss: float | None
+    largest_loss_difference: float | None  # of all steps, relative to the baseline's loss at that step
+    final_loss_difference: float | None
     optimizer_steps: int | None
     skipped_steps: int | None
     reproducible: bool | None  # whether all repeats ended with one digest; None of fewer than two
@@ -45,12 +59,10 @@ def summaries(evidence: Evidence) -> dict[str, Summary]:
 
 
 def _summary(evidence: Evidence, mode: str, steady: "pd.Series[float]") -> Summary:
-    baseline = evidence.params.train.modes[0]
-    trials = _trials(evidence, mode)
+    trials = of_mode(evidence.trials, mode)
     trained, failed = trials[trials["trained"]], trials[~trials["trained"]]
     median = trained[[*MEASURED, "net_peak_bytes"]].median()
-    step_seconds = _number(_of(steady, mode).median())
-    ratio = NO_RATIO if mode == baseline else paired_ratio(_of(steady, baseline), _of(steady, mode))
+    step_seconds = _number(of_mode(steady, mode).median())
     return Summary(
         trained=not trained.empty,
         step_seconds=step_seconds,
@@ -59,22 +71,30 @@ def _summary(evidence: Evidence, mode: str, steady: "pd.Series[float]") -> Summa
         compiled_graphs=_whole(median["compiled_graphs"]),
         first_step_seconds=_number(median["first_step_seconds"]),
         samples_per_second=_samples_a_step(evidence) / step_seconds if step_seconds else None,
-        speedup=ratio.mean,
-        speedup_low=ratio.low,
-        speedup_high=ratio.high,
-        pairs=ratio.pairs,
-        verdict=verdict(ratio, evidence.params.report.band),
         peak_bytes=_whole(median["peak_bytes"]),
         net_peak_bytes=_whole(median["net_peak_bytes"]),
         peak_reserved_bytes=_whole(median["peak_reserved_bytes"]),
-        memory_ratio=None if mode == baseline else _memory_ratio(trials, _trials(evidence, baseline)),
+        memory_ratio=memory_ratio(evidence, mode),
         final_loss=_number(median["final_loss"]),
         optimizer_steps=_whole(median["optimizer_steps"]),
         skipped_steps=_whole(median["skipped_steps"]),
         reproducible=len(set(trained["digest"])) == 1 if len(trained) > 1 else None,
         resume_bit_exact=evidence.resume[mode]["bit_exact"],
         why=None if failed.empty else str(failed["why"].iloc[0]),
+        **_warmup(evidence, mode),
+        **speed(evidence, mode, steady),
+        **parity(evidence, mode),
+        **asdict(itself(of_mode(steady, mode), evidence.params.report.band)),
     )
+
+
+def _warmup(evidence: Evidence, mode: str) -> dict[str, Any]:
+    found = warmups(evidence.steps[evidence.steps["mode"] == mode])
+    return {
+        "warmup_steps": _whole(found["steps"].max()),
+        "warmup_seconds": _number(found["seconds"].max()),
+        "unsettled_trials": None if found.empty else int((~found["settled"]).sum()),
+    }
 
 
 def _samples_a_step(evidence: Evidence) -> int:
@@ -82,19 +102,6 @@ def _samples_a_step(evidence: Evidence) -> int:
     return int(evidence.params.sizes["batch_size"]) * min(
         evidence.params.train.accumulate, evidence.params.data.num_batches
     )
-
-
-def _trials(evidence: Evidence, mode: str) -> pd.DataFrame:
-    return evidence.trials[evidence.trials.index.get_level_values("mode") == mode].droplevel("mode")
-
-
-def _memory_ratio(mode: pd.DataFrame, baseline: pd.DataFrame) -> float | None:
-    ratios = mode["net_peak_bytes"] / baseline["net_peak_bytes"].where(baseline["net_peak_bytes"] > 0)
-    return _number(ratios.median())
-
-
-def _of(steady: "pd.Series[float]", mode: str) -> "pd.Series[float]":
-    return steady[steady.index.get_level_values("mode") == mode].droplevel("mode")
 
 
 def _number(value: float) -> float | None:

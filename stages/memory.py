@@ -1,0 +1,20 @@
+"""What the tensors of every mode take, counted here and foreseen for CUDA."""
+
+from pathlib import Path
+
+from ampcheck import memory
+from stages import inputs, run, write_by_mode
+
+
+def main() -> None:
+    """data/, results/machine.json, modes.json -> results/memory/MODE.json."""
+    given, machine, modes = inputs()
+    write_by_mode(
+        Path("results/memory"),
+        given.train.modes,
+        lambda mode: memory.measure(given, machine, mode, modes[mode]),
+        memory.line,
+    )
+
+
+run(main)
