@@ -170,6 +170,16 @@ def test_a_mode_without_autocast_has_one_variant_and_is_diagnosed_too(diagnosed:
     assert found.place.culprit is not None
 
 
+def test_a_learning_rate_that_is_too_large_is_suspected(diagnosed: Diagnose, raw: dict[str, Any]) -> None:
+    """Where the first steps go well, and later ones break without mixed precision too."""
+    raw["train"]["lr"] = 1e6
+    found = diagnosed("well", BF16)
+
+    assert found.tried["autocast off"].startswith("the loss is inf at step ")
+    assert found.verdict.endswith("a smaller train.lr may be what it needs, or train.clip_norm.")
+    assert "train.lr" not in diagnosed("division", BF16).verdict
+
+
 def test_whole_batches_are_tried_where_a_mode_is_trained_and_its_first_rows_do_well(diagnosed: Diagnose) -> None:
     """With as many rows here; a mode that is not available is not tried."""
     assert diagnosed("well", BF16, HERE | {"emulated": False}).steps == 24

@@ -16,6 +16,7 @@ from ampcheck.variants import AS_IT_IS, Outcome, outcome, variants, verdict
 
 STEPS = 24  # that many skips take torch's first scale, 65536, to 0.004: what overflows then is no gradient
 MOST_ISLANDS = 8
+DIVERGES = "Its first steps go well, so a smaller train.lr may be what it needs, or train.clip_norm."
 LOOK_FOR = (
     "with autocast off one does, so look for a pass under no_grad in the same autocast region, which wants a region of "
     "its own, and for copies of weights in 16 bits that are kept"
@@ -62,6 +63,8 @@ def _found(setting: Setting) -> Diagnosis:
     found.tried = {name: each.broken for name, each in outcomes.items()}
     found.verdict = verdict(found.tried, MODES[setting.mode].dtype)
     broke_at = outcomes[AS_IT_IS].broke_at
+    if found.tried[AS_IT_IS] and broke_at and found.tried[list(found.tried)[-1]]:
+        found.verdict += f" {DIVERGES}"
     if found.tried[AS_IT_IS] and broke_at is not None:
         placed = attempt(partial(find_place, setting, broke_at, []), f"diagnose {setting.mode}, where")
         if isinstance(placed, Place):
