@@ -43,6 +43,13 @@ def drill(session: nox.Session) -> None:
 
 
 @nox.session
+def diagnose(session: nox.Session) -> None:
+    """Find where training breaks, in all modes or in those that are named: nox -s diagnose -- amp-fp16."""
+    reproduce(session, [], "data")
+    session.run("python", "-m", "stages.diagnose", *(session.posargs or ["all"]))
+
+
+@nox.session
 def estimate(session: nox.Session) -> None:
     """Print what each mode of params.yaml would take on CUDA, found without a GPU: does it fit, what will AMP save?"""
     install(session)

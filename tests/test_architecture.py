@@ -37,6 +37,9 @@ NEVER_LOAD_TORCH = [
     "report",
     "doubts",
     "drill_tables",
+    "numerics_tables",
+    "sentences",
+    "broken",
     "memory_tables",
 ]
 

@@ -36,6 +36,8 @@ class Evidence:
     rehearse: dict[str, dict[str, Any]]
     memory: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
+    numerics: dict[str, dict[str, Any]]
+    diagnose: dict[str, dict[str, Any]]
     resume: dict[str, dict[str, Any]]
     drill: dict[str, dict[str, Any]]
     across: list[dict[str, Any]]
@@ -75,6 +77,8 @@ def read(params: Params, folder: Path) -> Evidence:
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
         memory=_by_mode(folder / "memory", params.train.modes),
         infer=_by_mode(folder / "infer", params.train.modes),
+        numerics=_by_mode(folder / "numerics", params.train.modes),
+        diagnose=_by_mode(folder / "diagnose", params.train.modes),
         resume=_by_mode(folder / "resume", params.train.modes),
         drill=_by_mode(folder / "drill", available),
         across=[pair for pair in across if pair["from"] in available and pair["to"] in available],

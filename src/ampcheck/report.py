@@ -14,6 +14,7 @@ from ampcheck.files import write_json, write_text
 from ampcheck.findings import differences, findings
 from ampcheck.headline import headline
 from ampcheck.memory_tables import memory_tables
+from ampcheck.numerics_tables import diagnosis_rows, numerics_rows
 from ampcheck.rendering import render
 from ampcheck.schema import Params, Train
 from ampcheck.summary import Summary, summaries
@@ -58,6 +59,8 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "drill": drill_tables(evidence),
         "rehearse": [result for result in evidence.rehearse.values() if result["dtypes"]],
         "infer": list(evidence.infer.values()),
+        "numerics": numerics_rows(evidence),
+        "diagnoses": diagnosis_rows(evidence),
         "machine": evidence.machine,
         "params": _flat(evidence.params.model_dump()),
         "num_repeats": len(evidence.params.train.repeats),
