@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampcheck.gap import unexplained
 from ampcheck.steady import DRIFT, steady_seconds
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     ]
     found += [_grown(mode, summary, evidence) for mode, summary in trained.items()]
     waits = [_waits(mode, evidence.rehearse[mode]["waits"]) for mode in trained]
-    return [doubt for doubt in (*found, *waits, *_disturbed(evidence), *_clocks(evidence), _small(trained)) if doubt]
+    found += [*waits, *unexplained(evidence, summed), *_disturbed(evidence), *_clocks(evidence), _small(trained)]
+    return [doubt for doubt in found if doubt]
 
 
 def _disturbed(evidence: Evidence) -> Iterator[str]:

@@ -32,7 +32,7 @@ class Evidence:
     trials: pd.DataFrame
     steps: pd.DataFrame
     invalid: dict[tuple[str, int], str]
-    limits: dict[str, dict[str, Any]]
+    ceilings: dict[str, dict[str, Any]]
     rehearse: dict[str, dict[str, Any]]
     memory: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
@@ -59,9 +59,9 @@ def read(params: Params, folder: Path) -> Evidence:
     trials["net_peak_bytes"] = trials["peak_bytes"] - trials["data_bytes"]
     modes = read_json(folder / "modes.json")
     available = [mode for mode in params.train.modes if modes[mode]["available"]]
-    limits = _by_mode(folder / "limits", params.train.modes)
+    ceilings = _by_mode(folder / "ceilings", params.train.modes)
     all_steps = pd.concat([_no_steps(), *steps], ignore_index=True)
-    invalid = implausible(params, trials, all_steps, limits)
+    invalid = implausible(params, trials, all_steps, ceilings)
     for mode, repeat in invalid:
         trials.loc[(mode, repeat), TIMES] = math.nan
         all_steps.loc[(all_steps["mode"] == mode) & (all_steps["repeat"] == repeat), "seconds"] = math.nan
@@ -73,7 +73,7 @@ def read(params: Params, folder: Path) -> Evidence:
         trials=trials,
         steps=all_steps,
         invalid=invalid,
-        limits=limits,
+        ceilings=ceilings,
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
         memory=_by_mode(folder / "memory", params.train.modes),
         infer=_by_mode(folder / "infer", params.train.modes),

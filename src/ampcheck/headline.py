@@ -2,10 +2,9 @@
 
 import math
 
-from ampcheck.comparison import of_mode
+from ampcheck.decision import decision, no_amp
 from ampcheck.evidence import Evidence
 from ampcheck.findings import differences, inexact, missed
-from ampcheck.precision import MODES
 from ampcheck.stats import MOST_PAIRS
 from ampcheck.summary import Summary
 
@@ -18,60 +17,13 @@ def headline(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
         return [nothing, *_resume(evidence), *_drill(evidence)]
     compared = sorted((mode for mode in summed if summed[mode].speedup), key=lambda mode: -(summed[mode].speedup or 0))
     return [
-        *_no_amp(evidence, summed),
-        *_decision(compared, evidence, summed),
+        *no_amp(evidence, summed),
+        *decision(compared, evidence, summed),
         *[_compared(mode, baseline, summed[mode], evidence.params.report.band) for mode in compared],
         *_reproducible(summed),
         *_resume(evidence),
         *_drill(evidence),
     ]
-
-
-def _no_amp(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    amp = [mode for mode in summed if MODES[mode].autocast]
-    if not amp or any(summed[mode].trained for mode in amp):
-        return []
-    reasons = "; ".join(f"{mode}: {summed[mode].why}" for mode in amp)
-    what_it_means = "So this run can't say whether mixed precision pays for this network"
-    untried = [mode for mode, entry in evidence.modes.items() if entry["available"] and not entry["emulated"]]
-    untried = [mode for mode in untried if MODES[mode].autocast and mode not in summed]
-    way_out = f"add {', '.join(untried)} to train.modes" if untried else "run it on a device with 16-bit matmul"
-    return [f"No mixed-precision mode could be trained here ({reasons}). {what_it_means}: {way_out}."]
-
-
-def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    """Name the mode to use: the fastest whose whole interval is beyond the band; the baseline if none can be."""
-    baseline = evidence.params.train.modes[0]
-    faster = [mode for mode in compared if summed[mode].verdict == "faster"]
-    repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
-    safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
-    if safe:
-        shaky = [mode for mode in (baseline, safe[0]) if _shaky(mode, evidence, summed)]
-        but = f" But mind the warnings: trials of {' and '.join(shaky)} were disturbed, unsteady or invalid."
-        return [f"Use {safe[0]} here.{but if shaky else ''}"]
-    if faster:
-        return [f"{faster[0]} is faster here, but what it computes did not repeat to the same bits: see below."]
-    unsettled = [mode for mode in compared if summed[mode].verdict in ("inconclusive", "single run")]
-    if unsettled:
-        way_out = "add repeats (train.repeats), leave the machine to it, or take larger sizes"
-        return [f"This run can't say whether {' or '.join(unsettled)} is faster than {baseline}: {way_out}."]
-    if compared:
-        return [f"Stay with {baseline} here: no mode was faster."]
-    return [_nothing_compared(evidence.params.steps, [mode for mode in summed if summed[mode].trained])]
-
-
-def _nothing_compared(steps: int, trained: list[str]) -> str:
-    if len(trained) == 1:
-        return f"Only {trained[0]} was trained: there is nothing to compare it with."
-    if steps == 1:
-        return "A trial of one step has no steady step to compare: take more epochs or batches."
-    return "No timing of a pair of trials could be used: see below."
-
-
-def _shaky(mode: str, evidence: Evidence, summed: dict[str, Summary]) -> bool:
-    disturbed = any(each.get("disturbed") for each in of_mode(evidence.trials, mode)["conditions"])
-    invalid = any(mode == of for of, _ in evidence.invalid)
-    return disturbed or invalid or bool(summed[mode].unsettled_trials)
 
 
 def _compared(mode: str, baseline: str, summary: Summary, band: float) -> str:

@@ -12,27 +12,28 @@ BEYOND = 1.1  # times the measured rate: both are measured, and scatter; a clock
 
 
 def implausible(
-    params: Params, trials: pd.DataFrame, steps: pd.DataFrame, limits: Mapping[str, Mapping[str, Any]]
+    params: Params, trials: pd.DataFrame, steps: pd.DataFrame, ceilings: Mapping[str, Mapping[str, Any]]
 ) -> dict[tuple[str, int], str]:
-    """Return why, by (mode, repeat), for each trial whose total or median step implies more than `limits` allow."""
+    """Return why, by (mode, repeat), for each trial whose total or median step implies more than `ceilings` allow."""
     medians = steps.groupby(["mode", "repeat"])["seconds"].median()
     batches = params.train.epochs * params.data.num_batches
     full = min(params.train.accumulate, params.data.num_batches)  # batches of the step whose flops were counted
     found = {}
     for trial in trials[trials["trained"]].reset_index().to_dict("records"):
         mode, repeat = trial["mode"], trial["repeat"]
-        limit = limits[mode]
-        if limit["flops_per_second"] is None:
+        if not ceilings[mode]["flops_per_second"]:
             continue
+        flops = sum(ceilings[mode]["step_flops"].values())
+        fastest = max(ceilings[mode]["flops_per_second"].values())
         rates = {
-            "total": _rate(limit["step_flops"] * batches / full, trial["total_seconds"]),
-            "median step": _rate(limit["step_flops"], medians[mode, repeat]),
+            "total": _rate(flops * batches / full, trial["total_seconds"]),
+            "median step": _rate(flops, medians[mode, repeat]),
         }
         what, rate = max(rates.items(), key=lambda item: item[1])
-        if rate > BEYOND * limit["flops_per_second"]:
+        if rate > BEYOND * fastest:
             found[mode, repeat] = (
                 f"its {what} implies {rate / 1e12:.3g} TFLOP/s, but this device reaches "
-                f"{limit['flops_per_second'] / 1e12:.3g}: the clock did not wait for the work"
+                f"{fastest / 1e12:.3g}: the clock did not wait for the work"
             )
     return found
 

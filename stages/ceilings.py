@@ -1,0 +1,20 @@
+"""What the device reaches and where a step's time goes, for every mode that is trained."""
+
+from pathlib import Path
+
+from ampcheck import ceilings
+from stages import inputs, run, write_by_mode
+
+
+def main() -> None:
+    """data/, results/machine.json, modes.json -> results/ceilings/MODE.json."""
+    given, machine, modes = inputs()
+    write_by_mode(
+        Path("results/ceilings"),
+        given.train.modes,
+        lambda mode: ceilings.find_ceilings(given, machine, mode, modes[mode]),
+        ceilings.line,
+    )
+
+
+run(main)
