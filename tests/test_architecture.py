@@ -37,6 +37,7 @@ NEVER_LOAD_TORCH = [
     "trial_tables",
     "report",
     "doubts",
+    "measuring",
     "drill_tables",
     "numerics_tables",
     "sentences",

@@ -179,3 +179,19 @@ def test_a_recommendation_minds_what_disturbed_its_trials(raw: dict[str, Any], t
 
     write_results(results, params, {FP32: [2.0] * 3})
     assert "Only fp32 was trained: there is nothing to compare it with." in written(params, tmp_path)
+
+
+def test_a_ceiling_that_was_disturbed_accuses_nobody(raw: dict[str, Any], tmp_path: Path) -> None:
+    """A busy machine lowers it: no timing is judged by it, and that is told."""
+    raw["data"]["num_batches"], raw["train"]["epochs"] = 3, 1
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, SECONDS)
+    limited(results, BF16, FLOPS / 2.0)
+    assert findings(evidence.read(params, results)) != []
+
+    path = results / "ceilings/amp-bf16.json"
+    write_json(path, read_json(path) | {"disturbed": ["its threads waited"]})
+    assert findings(evidence.read(params, results)) == []
+    assert "- amp-bf16: its ceilings were measured while disturbed (its threads waited): no timing" in written(
+        params, tmp_path
+    )

@@ -14,14 +14,17 @@ BEYOND = 1.1  # times the measured rate: both are measured, and scatter; a clock
 def implausible(
     params: Params, trials: pd.DataFrame, steps: pd.DataFrame, ceilings: Mapping[str, Mapping[str, Any]]
 ) -> dict[tuple[str, int], str]:
-    """Return why, by (mode, repeat), for each trial whose total or median step implies more than `ceilings` allow."""
+    """Return why, by (mode, repeat), for each trial whose total or median step implies more than `ceilings` allow.
+
+    A ceiling that was measured while something disturbed it is none to judge by.
+    """
     medians = steps.groupby(["mode", "repeat"])["seconds"].median()
     batches = params.train.epochs * params.data.num_batches
     full = min(params.train.accumulate, params.data.num_batches)  # batches of the step whose flops were counted
     found = {}
     for trial in trials[trials["trained"]].reset_index().to_dict("records"):
         mode, repeat = trial["mode"], trial["repeat"]
-        if not ceilings[mode]["flops_per_second"]:
+        if not ceilings[mode]["flops_per_second"] or ceilings[mode]["disturbed"]:
             continue
         flops = sum(ceilings[mode]["step_flops"].values())
         fastest = max(ceilings[mode]["flops_per_second"].values())
