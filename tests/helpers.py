@@ -99,10 +99,13 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
         for repeat, step_seconds in zip(given.train.repeats, seconds.get(mode, [0.0] * 9), strict=False):
             trial = _trial(mode, repeat, step_seconds, trained=mode in seconds)
             trial = replace(trial, **{key: values[mode] for key, values in changed.items() if mode in values})
+            trial = replace(trial, steps=len(trial.step_seconds) or None)
             (folder / "train" / str(repeat)).mkdir(parents=True, exist_ok=True)
             write_trial(trial, folder / "train" / str(repeat))
         write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))
         write_json(folder / "rehearse" / f"{mode}.json", rehearsal_result(mode, available=mode in seconds))
+        write_json(folder / "numerics" / f"{mode}.json", numerics_result(mode, available=mode in seconds))
+        write_json(folder / "diagnose" / f"{mode}.json", {"mode": mode, "why": "none of its trials broke"})
         write_json(folder / "ceilings" / f"{mode}.json", ceilings_result(mode, available=mode in seconds))
         write_json(folder / "memory" / f"{mode}.json", memory_result(mode, available=mode in seconds))
         write_json(folder / "infer" / f"{mode}.json", inference_result(mode, available=mode in seconds))
@@ -139,6 +142,33 @@ def ceilings_result(mode: str, *, available: bool = True) -> dict[str, Any]:
         timer_seconds=[1e-6] * 60,
     )
     return asdict(found)
+
+
+def numerics_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return what a few steps show of numbers that are sound."""
+    scaler = MODES[mode].scaler
+    gradient = {
+        "largest": 0.01,
+        "zero_unscaled": 0.125 if scaler else 0.0,
+        "zero_scaled": 0.0 if scaler else None,
+        "headroom": 100.0,
+    }
+    found = {
+        "dtype": MODES[mode].dtype,
+        "rows": 8,
+        "broken": "",
+        "scale_changes": [[0, 65536.0], [1, 32768.0]] if scaler else [],
+        "overflows": [],
+        "without_gradient": [],
+        "probabilities": [],
+        "float32_broken": "",
+        "outputs": {"net.0": 3.5},
+        "of_outputs": [gradient | {"name": "net.0"}],
+        "of_parameters": [gradient | {"name": "net.0.weight"}],
+        "first_scale": 65536.0 if scaler else None,
+    }
+    why = "" if available and MODES[mode].autocast else "not examined"
+    return {"mode": mode, "why": why} | (found if not why else {"without_gradient": []})
 
 
 def memory_result(mode: str, *, available: bool = True) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def test_what_the_timers_cost_is_printed(raw: dict[str, Any], tmp_path: Path) ->
     write_json(results / "ceilings/fp32.json", ceilings_result(FP32) | {"timer_seconds": seconds})
 
     assert (
-        "`fp32`: with our timers a step takes 9.50 µs more than without (median of 60 pairs on the drill's network, "
+        "`fp32`: our timers cost a step 9.50 µs (median of 60 pairs, with and without, on the drill's network; "
         "95 % interval 1.00 µs to 18.0 µs): at most 0.0009 % of a steady step."
     ) in written(params, tmp_path)
 
@@ -152,3 +152,46 @@ def test_the_interval_of_a_median_covers_it(count: int) -> None:
 
     assert low + high == 2 * middle == count - 1
     assert 0 <= low < middle
+
+
+@pytest.mark.parametrize("broken", ["step,seconds,loss\n0,1.0,0.5\n", "step,loss\n0,0.5\n", "", "step,seconds\n0,-1\n"])
+def test_steps_that_are_not_whole_are_refused(raw: dict[str, Any], tmp_path: Path, broken: str) -> None:
+    """Cut off, without a column, empty or below zero: one line with the file and the way out."""
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, SECONDS)
+    (results / "train/1/fp32.csv").write_text(broken)
+    with pytest.raises(ValueError, match=r"results/train/1/fp32\.csv: .*delete its folder, and `dvc repro` makes it"):
+        evidence.read(params, results)
+
+
+def test_a_recommendation_minds_what_disturbed_its_trials(raw: dict[str, Any], tmp_path: Path) -> None:
+    """In the sentence that people quote; and where no timing is left, that is what is said."""
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, SECONDS)
+    assert "Use amp-bf16 here.\n" in written(params, tmp_path)
+
+    disturbed = {BF16: CONDITIONS | {"disturbed": ["its threads waited"]}}
+    write_results(results, params, SECONDS, conditions=disturbed)
+    assert "Use amp-bf16 here. But mind the warnings: trials of amp-bf16 were disturbed" in written(params, tmp_path)
+
+    limited(results, FP32, 1.0)
+    assert "No timing of a pair of trials could be used: see below." in written(params, tmp_path)
+
+    write_results(results, params, {FP32: [2.0] * 3})
+    assert "Only fp32 was trained: there is nothing to compare it with." in written(params, tmp_path)
+
+
+def test_a_ceiling_that_was_disturbed_accuses_nobody(raw: dict[str, Any], tmp_path: Path) -> None:
+    """A busy machine lowers it: no timing is judged by it, and that is told."""
+    raw["data"]["num_batches"], raw["train"]["epochs"] = 3, 1
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, SECONDS)
+    limited(results, BF16, FLOPS / 2.0)
+    assert findings(evidence.read(params, results)) != []
+
+    path = results / "ceilings/amp-bf16.json"
+    write_json(path, read_json(path) | {"disturbed": ["its threads waited"]})
+    assert findings(evidence.read(params, results)) == []
+    assert "- amp-bf16: its ceilings were measured while disturbed (its threads waited): no timing" in written(
+        params, tmp_path
+    )

@@ -4,8 +4,9 @@ A trial whose steps imply a higher rate than the device reaches was not measured
 synchronisation: https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
 """
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from ampcheck import data, rates
+from ampcheck.conditions import between, snapshot
 from ampcheck.launch import Failure, attempt, eager, fresh_run
 from ampcheck.operations import Call, Recorder
 from ampcheck.processes import Progress
@@ -54,6 +56,7 @@ class Ceilings:
     parts: dict[str, float] = field(default_factory=dict)
     waits: dict[str, int] = field(default_factory=dict)  # calls of a step that wait for the device, by the user's line
     timer_seconds: list[float] = field(default_factory=list)
+    disturbed: list[str] = field(default_factory=list)  # the causes, where a second try was disturbed as well
 
 
 def find_ceilings(params: Params, machine: Mapping[str, Any], mode: str, available: Mapping[str, Any]) -> Ceilings:
@@ -65,9 +68,14 @@ def find_ceilings(params: Params, machine: Mapping[str, Any], mode: str, availab
         with TemporaryDirectory() as folder:
             timers = timer_seconds(Setup(params, machine, Path(folder)), mode, progress)
         run = fresh_run(eager(params), machine, mode, seed=params.seed)
-        return _measured(run, _batches(params, run.device), timers)
+        before, started = snapshot(run.device), time.perf_counter()
+        measured = _measured(run, _batches(params, run.device), timers)
+        window = between(before, snapshot(run.device), time.perf_counter() - started)
+        return replace(measured, disturbed=window["disturbed"])
 
     result = attempt(found, f"ceilings {mode}")
+    if isinstance(result, Ceilings) and result.disturbed:  # as a trial that was disturbed: once more
+        result = attempt(found, f"ceilings {mode}")
     return Ceilings(mode=mode, why=result.why) if isinstance(result, Failure) else result
 
 

@@ -36,6 +36,8 @@ class Evidence:
     rehearse: dict[str, dict[str, Any]]
     memory: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
+    numerics: dict[str, dict[str, Any]]
+    diagnose: dict[str, dict[str, Any]]
     resume: dict[str, dict[str, Any]]
     drill: dict[str, dict[str, Any]]
     across: list[dict[str, Any]]
@@ -50,7 +52,7 @@ def read(params: Params, folder: Path) -> Evidence:
             trial = read_json(folder / "train" / str(repeat) / f"{mode}.json")
             results.append(trial)
             if trial["trained"]:
-                table = pd.read_csv(folder / "train" / str(repeat) / f"{mode}.csv")
+                table = _steps(folder / "train" / str(repeat) / f"{mode}.csv", trial["steps"])
                 steps.append(table.assign(repeat=repeat, mode=mode)[STEP_COLUMNS])
     trials = pd.DataFrame(results).set_index(["mode", "repeat"])
     trials[MEASURED] = trials[MEASURED].apply(pd.to_numeric)
@@ -75,11 +77,27 @@ def read(params: Params, folder: Path) -> Evidence:
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
         memory=_by_mode(folder / "memory", params.train.modes),
         infer=_by_mode(folder / "infer", params.train.modes),
+        numerics=_by_mode(folder / "numerics", params.train.modes),
+        diagnose=_by_mode(folder / "diagnose", params.train.modes),
         resume=_by_mode(folder / "resume", params.train.modes),
         drill=_by_mode(folder / "drill", available),
         across=[pair for pair in across if pair["from"] in available and pair["to"] in available],
         kills=[kill for kill in kills["kills"] if kill["mode"] in available],
     )
+
+
+def _steps(path: Path, count: int) -> pd.DataFrame:
+    """Return the table in `path`. ValueError unless it has `count` steps, each with its seconds."""
+    try:
+        table = pd.read_csv(path)
+        whole = len(table) == count and bool((table["seconds"] >= 0).all())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: can't be read ({error}); delete its folder, and `dvc repro` makes it") from error
+    if not whole:
+        raise ValueError(
+            f"{path}: not whole: {count} steps, none below 0 s; delete its folder, and `dvc repro` makes it"
+        )
+    return table
 
 
 def _by_mode(folder: Path, modes: list[str]) -> dict[str, dict[str, Any]]:

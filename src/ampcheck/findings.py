@@ -19,6 +19,9 @@ def findings(evidence: Evidence) -> list[str]:
             found.append(f"{mode}: not reproducible: its repeats ended with different bits")
         if not _autocast_showed(MODES[mode], evidence.rehearse[mode]):
             found.append(f"{mode}: autocast had no effect: no module's output is {MODES[mode].dtype}")
+        if missing := evidence.numerics[mode]["without_gradient"]:
+            names = ", ".join([*missing[:3], *["..."] * (len(missing) > 3)])
+            found.append(f"{mode}: parameters without a gradient that have one in float32: {names}")
         found += [f"{mode}: {line}" for line in _resume_findings(evidence.resume[mode])]
     return [*found, *(f"drill, {line}" for line in _drill_findings(evidence))]
 

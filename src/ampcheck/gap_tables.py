@@ -4,9 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ampcheck.advice import advice, switched_on
+from ampcheck.decision import winner
 from ampcheck.evidence import Evidence
 from ampcheck.gap import ceiling_seconds, gaps, steps
-from ampcheck.headline import winner
 from ampcheck.precision import MODES
 from ampcheck.summary import Summary
 

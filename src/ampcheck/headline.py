@@ -2,9 +2,9 @@
 
 import math
 
+from ampcheck.decision import decision, no_amp
 from ampcheck.evidence import Evidence
 from ampcheck.findings import differences, inexact, missed
-from ampcheck.precision import MODES
 from ampcheck.stats import MOST_PAIRS
 from ampcheck.summary import Summary
 
@@ -17,51 +17,13 @@ def headline(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
         return [nothing, *_resume(evidence), *_drill(evidence)]
     compared = sorted((mode for mode in summed if summed[mode].speedup), key=lambda mode: -(summed[mode].speedup or 0))
     return [
-        *_no_amp(evidence, summed),
-        *_decision(compared, evidence, summed),
+        *no_amp(evidence, summed),
+        *decision(compared, evidence, summed),
         *[_compared(mode, baseline, summed[mode], evidence.params.report.band) for mode in compared],
         *_reproducible(summed),
         *_resume(evidence),
         *_drill(evidence),
     ]
-
-
-def _no_amp(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    amp = [mode for mode in summed if MODES[mode].autocast]
-    if not amp or any(summed[mode].trained for mode in amp):
-        return []
-    reasons = "; ".join(f"{mode}: {summed[mode].why}" for mode in amp)
-    what_it_means = "So this run can't say whether mixed precision pays for this network"
-    untried = [mode for mode, entry in evidence.modes.items() if entry["available"] and not entry["emulated"]]
-    untried = [mode for mode in untried if MODES[mode].autocast and mode not in summed]
-    way_out = f"add {', '.join(untried)} to train.modes" if untried else "run it on a device with 16-bit matmul"
-    return [f"No mixed-precision mode could be trained here ({reasons}). {what_it_means}: {way_out}."]
-
-
-def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    """Name the mode to use: the fastest whose whole interval is beyond the band; the baseline if none can be."""
-    baseline = evidence.params.train.modes[0]
-    if best := winner(evidence, summed):
-        return [f"Use {best} here."]
-    faster = [mode for mode in compared if summed[mode].verdict == "faster"]
-    if faster:
-        return [f"{faster[0]} is faster here, but what it computes did not repeat to the same bits: see below."]
-    unsettled = [mode for mode in compared if summed[mode].verdict in ("inconclusive", "single run")]
-    if unsettled:
-        way_out = "add repeats (train.repeats), leave the machine to it, or take larger sizes"
-        return [f"This run can't say whether {' or '.join(unsettled)} is faster than {baseline}: {way_out}."]
-    if compared:
-        return [f"Stay with {baseline} here: no mode was faster."]
-    others = [mode for mode, summary in summed.items() if mode != baseline and summary.trained]
-    return ["A trial of one step has no steady step to compare: take more epochs or batches."] if others else []
-
-
-def winner(evidence: Evidence, summed: dict[str, Summary]) -> str | None:
-    """Return the fastest mode that is faster than the baseline and repeats to the same bits; None if there is none."""
-    faster = {mode: summary.speedup or 0 for mode, summary in summed.items() if summary.verdict == "faster"}
-    repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
-    safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
-    return max(safe, key=lambda mode: faster[mode], default=None)
 
 
 def _compared(mode: str, baseline: str, summary: Summary, band: float) -> str:

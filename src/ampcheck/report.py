@@ -15,6 +15,7 @@ from ampcheck.findings import differences, findings
 from ampcheck.gap_tables import gap_tables
 from ampcheck.headline import headline
 from ampcheck.memory_tables import memory_tables
+from ampcheck.numerics_tables import diagnosis_rows, numerics_rows
 from ampcheck.rendering import render
 from ampcheck.schema import Params, Train
 from ampcheck.summary import Summary, summaries
@@ -60,6 +61,8 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "why": gap_tables(evidence, summed),
         "rehearse": [result for result in evidence.rehearse.values() if result["dtypes"]],
         "infer": list(evidence.infer.values()),
+        "numerics": numerics_rows(evidence),
+        "diagnoses": diagnosis_rows(evidence),
         "machine": evidence.machine,
         "params": _flat(evidence.params.model_dump()),
         "num_repeats": len(evidence.params.train.repeats),

@@ -48,4 +48,4 @@ def timer_rows(evidence: Evidence, summed: Mapping[str, Summary]) -> list[dict[s
 def _timers(differences: list[float], step_seconds: float | None) -> dict[str, Any]:
     middle, low, high = median_interval(differences)
     share = max(high, 0.0) / step_seconds if step_seconds else None
-    return {"median": middle, "low": low, "high": high, "pairs": len(differences), "share": share}
+    return {"median": middle, "low": low, "high": high, "pairs": len(differences), "share": share, "shown": low > 0}

@@ -1,0 +1,20 @@
+"""The health of the numbers of every mode that can run here, in a few untimed steps."""
+
+from pathlib import Path
+
+from ampcheck import numerics
+from stages import inputs, run, write_by_mode
+
+
+def main() -> None:
+    """data/, results/machine.json, modes.json -> results/numerics/MODE.json."""
+    given, machine, modes = inputs()
+    write_by_mode(
+        Path("results/numerics"),
+        given.train.modes,
+        lambda mode: numerics.examine(given, machine, mode, modes[mode]),
+        numerics.line,
+    )
+
+
+run(main)
