@@ -103,5 +103,7 @@ def duration(seconds: float) -> str:
 
 
 def digits(value: float) -> str:
-    """Three significant figures, or all before the point."""
+    """Three significant figures, or all before the point below a million."""
+    if value >= 1e6:
+        return f"{value:.3g}"
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"

@@ -97,5 +97,7 @@ def _drill(evidence: Evidence) -> list[str]:
 
 def _times(ratio: float, figures: int = 3) -> str:
     """Write so many significant figures: 2.93, 0.583, 257; of a single run 260."""
+    if not 1e-3 < ratio < 1e6:
+        return f"{ratio:.{figures}g}"
     decimals = figures - 1 - math.floor(math.log10(ratio))
     return f"{round(ratio, decimals):.{max(0, decimals)}f}"

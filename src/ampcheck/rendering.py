@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 MISSING = "n/a"
+MANY = 1e6  # beyond it no figure here has digits that mean anything
 
 
 def render(values: dict[str, Any], templates: Path) -> str:
@@ -68,7 +69,9 @@ def _scaled(value: float, units: dict[str, float]) -> str:
 
 
 def _figures(value: float) -> str:
-    """Three significant figures, or all digits before the point; 0 is no measurement's rounding."""
+    """Three significant figures, or all digits before the point below a million; 0 is no measurement's rounding."""
+    if abs(value) >= MANY:
+        return f"{value:.3g}"
     return f"{value:.0f}" if abs(value) >= 100 or not value else f"{value:#.3g}"
 
 
