@@ -29,7 +29,7 @@ def test_the_base_is_an_argument_with_a_fixed_version() -> None:
     """Another base can be given, and what is built without one does not change by itself."""
     assert [name for name, _ in INSTRUCTIONS[:2]] == ["ARG", "FROM"]
     assert re.fullmatch(r"BASE=nvidia/cuda:\d+\.\d+\.\d+-base-ubuntu24\.04", INSTRUCTIONS[0][1])
-    assert INSTRUCTIONS[1][1] == "${BASE}"
+    assert INSTRUCTIONS[1][1] == "${BASE} AS system"
     assert "latest" not in TEXT
 
 
@@ -50,15 +50,17 @@ def test_an_edit_of_the_source_installs_nothing_again() -> None:
     assert last < SOURCE
 
 
-def test_what_a_step_needs_for_itself_goes_with_it() -> None:
-    """No package lists, no cache of pip, no secret in a layer, and of what makes an environment only that."""
+def test_what_only_the_installation_needs_stays_in_a_stage_of_its_own() -> None:
+    """No package lists, no cache of pip, no secret in a layer; of the stage that installs only its environment."""
+    stages = [rest for name, rest in INSTRUCTIONS if name == "FROM"]
     runs = [rest for name, rest in INSTRUCTIONS if name == "RUN"]
-    installs = [run for run in runs if "apt-get install" in run]
+    [system] = [run for run in runs if "apt-get install" in run and "venv" not in run]
 
-    assert len(installs) == 2
-    assert all(run.index("apt-get install") < run.index("/var/lib/apt/lists/* /var/cache/apt/*") for run in installs)
+    assert stages == ["${BASE} AS system", "system AS packages", "system"]
+    assert system.index("apt-get install") < system.index("/var/lib/apt/lists/* /var/cache/apt/*")
     assert all("--no-cache-dir" in run and "--mount=type=secret" in run for run in runs if "pip install" in run)
-    assert all("purge -y --auto-remove python3-venv" in run for run in runs if "install python3-venv" in run)
+    assert [rest for name, rest in INSTRUCTIONS if "--from=" in rest] == ["--from=packages /opt/venv /opt/venv"]
+    assert not any(name == "RUN" for name, _ in INSTRUCTIONS[INSTRUCTIONS.index(("FROM", "system")) :])
     assert not re.search(r"token|password|gcc|build-essential", TEXT, re.IGNORECASE)
 
 
