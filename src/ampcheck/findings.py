@@ -19,7 +19,8 @@ def findings(evidence: Evidence) -> list[str]:
             found.append(f"{mode}: not reproducible: its repeats ended with different bits")
         if not _autocast_showed(MODES[mode], evidence.rehearse[mode]):
             found.append(f"{mode}: autocast had no effect: no module's output is {MODES[mode].dtype}")
-        found += [f"{mode}: {line}" for line in _resume_findings(evidence.resume[mode])]
+        if mode in evidence.resume:
+            found += [f"{mode}: {line}" for line in _resume_findings(evidence.resume[mode])]
     return [*found, *(f"drill, {line}" for line in _drill_findings(evidence))]
 
 

@@ -42,6 +42,8 @@ def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary
     """Name the mode to use: the fastest whose whole interval is beyond the band; the baseline if none can be."""
     baseline = evidence.params.train.modes[0]
     faster = [mode for mode in compared if summed[mode].verdict == "faster"]
+    if evidence.params.trials_only and faster and summed[faster[0]].reproducible is not False:
+        return [f"{faster[0]} is the fastest here."]
     repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
     safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
     if safe:
@@ -97,6 +99,8 @@ def _reproducible(summed: dict[str, Summary]) -> list[str]:
 
 
 def _resume(evidence: Evidence) -> list[str]:
+    if evidence.params.trials_only:
+        return ["Only the trials were made (trials_only): nothing is known of resume, inference and limits."]
     exact = {mode: result["controls"] for mode, result in evidence.resume.items() if result["bit_exact"]}
     missed = [mode for mode, controls in exact.items() if not all(control["caught"] for control in controls)]
     shown = [mode for mode in exact if mode not in missed]

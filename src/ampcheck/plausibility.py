@@ -20,8 +20,8 @@ def implausible(
     found = {}
     for trial in trials[trials["trained"]].reset_index().to_dict("records"):
         mode, repeat = trial["mode"], trial["repeat"]
-        limit = limits[mode]
-        if limit["flops_per_second"] is None:
+        limit = limits.get(mode)
+        if limit is None or limit["flops_per_second"] is None:
             continue
         rates = {
             "total": limit["step_flops"] * batches / full / trial["total_seconds"],
