@@ -28,6 +28,7 @@ from ampcheck.scales import first_scales
 from ampcheck.schema import Params
 from ampcheck.training import scaler_numbers, skipped_steps, train
 from ampcheck.trial import run_trial
+from ampcheck.tryout import try_out
 from ampcheck.workloads import Workload
 
 MACHINE = {"device": "cpu", "threads": 1}
@@ -297,6 +298,40 @@ def test_a_run_that_survives_with_other_bits_is_noticed(setup: Setup, tmp_path: 
     [kill] = kills.survive(setup, {SCALED: other.leaves[-1]}, 1)["kills"]
 
     assert {path.split("/")[0] for path in kill["differing"]} == {"modules", "optimizers", "schedulers", "rng"}
+
+
+def test_what_a_fresh_run_has_as_well_cannot_matter(tiny_params: Params, tmp_path: Path) -> None:
+    """An optimizer without state, at a learning rate that has not changed yet: its loss is none."""
+    asked = {"optimizer": {"name": "SGD"}, "scheduler": {"name": "StepLR", "step_size": STEPS + 1}}
+    given = tiny_params.model_copy(update={"train": tiny_params.train.model_copy(update=asked)})
+    setup = prepared(Setup(given, MACHINE, tmp_path))
+    found = {each["part"]: each for each in controls(setup, "fp32", record(setup, "fp32"), bit_exact=True)}
+
+    assert (found["optimizers"]["matters"], found["optimizers"]["caught"]) == (False, False)
+    assert found["optimizers"]["why_not"] == "at no stop other than in a fresh run"
+    assert found["schedulers"]["caught"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"optimizer": {"name": "Muon"}}, "train.optimizer, train.scheduler: the drill's .* Muon .* only supports 2D"),
+        ({"optimizer": {"name": "SparseAdam"}}, "the drill's network.*SparseAdam does not support dense gradients"),
+        (
+            {"scheduler": {"name": "OneCycleLR", "max_lr": 1, "total_steps": 15}},
+            "its 16 steps: .*Tried to step 16 times",
+        ),
+    ],
+)
+def test_what_cannot_train_the_drills_network_is_refused(
+    asked: dict[str, Any], says: str, tiny_params: Params, tmp_path: Path
+) -> None:
+    """In one line, with the keys and the way out."""
+    given = tiny_params.model_copy(update={"train": tiny_params.train.model_copy(update=asked)})
+    with pytest.raises(ValueError, match=says) as caught:
+        try_out(Setup(given, MACHINE, tmp_path), "fp32")
+
+    assert "\n" not in str(caught.value)
 
 
 def test_a_run_that_only_skips_is_stopped(setup: Setup) -> None:

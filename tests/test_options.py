@@ -228,8 +228,9 @@ def test_optimizers_and_schedulers_by_name_take_the_places_of_the_workloads(tmp_
             "train.optimizer.name: got 'LBFGS'; its .* needs .*'closure'.*allowed:",
         ),
         ({"scheduler": {"name": "StepLR"}}, "train.scheduler: StepLR refuses {}: .*step_size"),
-        ({"scheduler": {"name": "Counter"}}, "train.scheduler.name: got 'Counter'; allowed: Chained"),
-        ({"scheduler": {"name": "LRScheduler"}}, "train.scheduler.name: got 'LRScheduler'; allowed: Chained"),
+        ({"scheduler": {"name": "LambdaLR"}}, "it takes Python objects: .* the workload's schedulers; allowed: Cons"),
+        ({"scheduler": {"name": "Counter"}}, "train.scheduler.name: got 'Counter'; allowed: Constant"),
+        ({"scheduler": {"name": "LRScheduler"}}, "train.scheduler.name: got 'LRScheduler'; allowed: Constant"),
         (
             {"scheduler": {"name": "ReduceLROnPlateau"}},
             "train.scheduler.name: got 'ReduceLROnPlateau'; its .*metrics",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from traceback import extract_tb
 
 import torch
 
@@ -29,7 +30,9 @@ def told_in_one_line(mode: str, batch: Batch, rows: int) -> Iterator[None]:
             raise
         doubles = [path for path, leaf in walk(batch) if leaf.dtype == torch.float64]
         hint = f"; {few(doubles)} is float64, as numpy's arrays are unless asked for float32" if doubles else ""
-        raise ValueError(f"workload: in {mode}, on {rows} rows (resume.batch_size): {told(error)}{hint}") from error
+        optimizing = any("/torch/optim/" in frame.filename for frame in extract_tb(error.__traceback__))
+        key = "train.optimizer, or the workload's own" if optimizing else "workload"
+        raise ValueError(f"{key}: in {mode}, on {rows} rows (resume.batch_size): {told(error)}{hint}") from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from ampcheck.processes import ChildError, Progress
 from ampcheck.reference import STEPS, Ending, Reference, Setup, record
 from ampcheck.scales import first_scales
 from ampcheck.schema import Params
+from ampcheck.tryout import try_out
 
 T = TypeVar("T")
 
@@ -47,9 +48,9 @@ def run_drill(
 
 def examine(setup: Setup, modes: list[str]) -> dict[str, tuple[Reference, dict[str, Any]]]:
     """Return each mode's reference, and what one process can find out about every stop, control and rule."""
-    setup.make_data()
     found = {}
     for mode in modes:
+        try_out(setup, mode)
         reference = record(setup, mode)
         stopped = stops.every_stop(setup, mode, reference)
         bit_exact = all(stop["bit_exact"] for stop in stopped)

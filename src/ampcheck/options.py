@@ -10,6 +10,8 @@ from ampcheck.fields import closest, flow
 from ampcheck.refusals import by_name, what_step_needs
 from ampcheck.workloads import Modules, Optimizers, Schedulers, Workload
 
+OF_OBJECTS = ("ChainedScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR")  # no YAML holds their keywords
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -50,9 +52,10 @@ def _made_by_name(key: str, module: Any, base: type, asked: Mapping[str, Any]) -
     kinds = {name: kind for name, kind in public.items() if issubclass(kind, base) and kind is not base}
     name, keywords = asked["name"], {keyword: value for keyword, value in asked.items() if keyword != "name"}
     needs = what_step_needs(kinds[name]) if name in kinds else ""
-    if name not in kinds or needs:
+    if name not in kinds or name in OF_OBJECTS or needs:
         why = f"its step() needs more than the loop gives ({needs}); " if needs else ""
-        allowed = sorted(name for name, kind in kinds.items() if not what_step_needs(kind))
+        why = f"it takes Python objects: make it in the workload's {key[6:]}s; " if name in OF_OBJECTS else why
+        allowed = sorted(name for name, kind in kinds.items() if name not in OF_OBJECTS and not what_step_needs(kind))
         raise ValueError(f"{key}.name: got {name!r}; {why}allowed: {', '.join(allowed)}{closest(name, allowed)}")
 
     def make(*given: Any, **also: Any) -> Any:  # noqa: ANN401

@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,10 +17,12 @@ from ampcheck.admission import admit, checked, left_alone, told_in_one_line
 from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, eager, fresh_run
 from ampcheck.precision import dtype_name
+from ampcheck.reference import Setup
 from ampcheck.run import Run
 from ampcheck.schedulers import refuse_short, that_wait
 from ampcheck.schema import Params
 from ampcheck.training import train
+from ampcheck.tryout import try_out
 from ampcheck.workloads import Batch, Modules
 
 # Kinds of modules whose operation autocast runs in 16 bits.
@@ -58,7 +62,10 @@ def rehearse(params: Params, machine: Mapping[str, Any], mode: str, available: M
         with told_in_one_line(mode, on_cpu, rows):
             run = fresh_run(eager(params), machine, mode, seed=params.seed)
             refuse_short(run.schedulers, max(params.steps, params.resume.steps))
-            return observe(run, data.load(data.PATH, run.device, num_batches=1, rows=rows)[0])
+            result = observe(run, data.load(data.PATH, run.device, num_batches=1, rows=rows)[0])
+        with TemporaryDirectory() as folder:
+            try_out(Setup(params, machine, Path(folder)), mode)
+        return result
 
     result = attempt(observed, f"rehearse {mode}")
     return Rehearsal(mode, why=result.why) if isinstance(result, Failure) else result
