@@ -43,6 +43,20 @@ def drill(session: nox.Session) -> None:
 
 
 @nox.session
+def sweep(session: nox.Session) -> None:
+    """Time sizes as DVC's experiments and compare them: nox -s sweep -- laptop odd_batch, -S sizes.batch_size=8,9."""
+    install(session)
+    session.run("python", "-m", "ampcheck.sweep", *session.posargs)
+
+
+@nox.session
+def gate(session: nox.Session) -> None:
+    """Fail if what was measured is worse than at a git revision: nox -s gate -- main 0.1 (the tolerance)."""
+    install(session)
+    session.run("python", "-m", "ampcheck.gate", *session.posargs)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests, as many at once as there are cores; arguments go to pytest."""
     install(session, "tests")
@@ -65,9 +79,12 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, format, types and the Dockerfile."""
+    """Check style, format, types, the Dockerfile and the workflows."""
     install(session, "lint", "tests")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
     session.run("hadolint", "Dockerfile")
+    workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    session.run("zizmor", "--offline", *workflows)
