@@ -88,9 +88,9 @@ def parameter_differences(first: str, second: str) -> dict[str, dict[str, Any]]:
     return dict(json.loads(dvc("params", "diff", "--json", first, second)).get("params.yaml", {}))
 
 
-def why_failed(experiment: Experiment) -> str:
-    """Return what the stage that failed said, of the experiment's log."""
-    if experiment.log is None or not experiment.log.is_file():
+def why_failed(experiment: Experiment | None) -> str:
+    """Return what the stage that failed said, of the experiment's log; None is one that DVC does not know."""
+    if experiment is None or experiment.log is None or not experiment.log.is_file():
         return "it failed before its first stage; `dvc queue logs` may say more"
     last_stage = experiment.log.read_text(encoding="utf-8").rpartition("> exec")[2]
     lines = [line for line in last_stage.splitlines()[1:] if line and not re.match(r"ERROR: failed to reproduce", line)]

@@ -31,8 +31,8 @@ def sweep(arguments: list[str]) -> None:
     dvc("queue", "start")
     _follow(list(names))
     known = experiments()
-    failed = {name: why_failed(known[name]) for name in names if known[name].state == "failed"}
-    done = [known[name] for name in names if known[name].state == "done"]
+    done = [known[name] for name in names if name in known and known[name].state == "done"]
+    failed = {name: why_failed(known.get(name)) for name in names if known.get(name) not in done}
     print(sweep_report.write(done, failed, Path("reports")))
     if failed:
         raise ValueError("\n".join(f"{name} failed: {why}" for name, why in failed.items()))
@@ -77,7 +77,7 @@ def _follow(names: list[str]) -> None:
     waited_since = time.monotonic()
     while True:
         known = experiments()
-        left = [known[name] for name in names if known[name].state in ("queued", "running")]
+        left = [known[name] for name in names if name in known and known[name].state in ("queued", "running")]
         if not left:
             return
         if running := next((each for each in left if each.alive), None):
