@@ -54,7 +54,7 @@ def sweep(session: nox.Session) -> None:
 
 @nox.session
 def gate(session: nox.Session) -> None:
-    """Exit with 1 if what was measured is worse than at a git revision, 2 if that can't be said: nox -s gate -- main."""
+    """Exit with 1 if what was measured is worse than at a revision, 2 if that can't be said: nox -s gate -- main."""
     install(session)
     command = [f"{session.bin}/python", "-m", "ampcheck.gate", *session.posargs]
     if code := subprocess.run(command, env=os.environ | {"PYTHONPATH": "src"}, check=False).returncode:
