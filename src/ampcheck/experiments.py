@@ -4,11 +4,14 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
+
+TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +62,17 @@ def _from_start(file: IO[str]) -> str:
 
 def experiments() -> dict[str, Experiment]:
     """Return the experiments on the current commit, by name."""
-    baselines = json.loads(dvc("exp", "show", "--json"))[1:]  # the first is the workspace
+    baselines = json.loads(_shown())[1:]  # the first is the workspace
     return {found.name: found for baseline in baselines for found in _of_baseline(baseline)}
+
+
+def _shown() -> str:
+    for _ in range(TRIES - 1):
+        try:
+            return dvc("exp", "show", "--json")
+        except ValueError:  # DVC can't read the copy of an experiment that begins or ends at this moment
+            time.sleep(1)
+    return dvc("exp", "show", "--json")
 
 
 def _of_baseline(baseline: Mapping[str, Any]) -> Iterator[Experiment]:
