@@ -62,6 +62,13 @@ def gate(session: nox.Session) -> None:
 
 
 @nox.session
+def estimate(session: nox.Session) -> None:
+    """Print what each mode of params.yaml would take on CUDA, found without a GPU: does it fit, what will AMP save?"""
+    install(session)
+    session.run("python", "-m", "ampcheck.estimate")
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests, as many at once as there are cores; arguments go to pytest."""
     install(session, "tests")

@@ -103,6 +103,7 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
         write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))
         write_json(folder / "rehearse" / f"{mode}.json", rehearsal_result(mode, available=mode in seconds))
         write_json(folder / "limits" / f"{mode}.json", limits_result(mode, available=mode in seconds))
+        write_json(folder / "memory" / f"{mode}.json", memory_result(mode, available=mode in seconds))
         write_json(folder / "infer" / f"{mode}.json", inference_result(mode, available=mode in seconds))
     write_drill(folder / "drill", [mode for mode in given.train.modes if mode in seconds])
 
@@ -125,6 +126,16 @@ def limits_result(mode: str, *, available: bool = True) -> dict[str, Any]:
         return {"mode": mode, "why": "not here", "step_flops": None, "flops_per_second": None, "timer_seconds": []}
     rate = {"step_flops": 10**6, "flops_per_second": 1e15}
     return {"mode": mode, "why": "", "timer_seconds": [1e-6] * 60} | rate
+
+
+def memory_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return what the tensors take: here if the mode is available, and foreseen for CUDA."""
+    autocast = MODES[mode].autocast
+    split = {"data": 1000, "parameters": 400, "gradients": 400, "optimizer_state": 0}
+    split |= {"copies_in_16_bits": 200 * autocast, "activations": 300 - 100 * autocast}
+    known = {"peak_bytes": sum(split.values()), "split": split, "why": ""}
+    unknown: dict[str, Any] = {"peak_bytes": None, "split": {}, "why": "not here"}
+    return {"mode": mode, "here": known if available else unknown, "cuda": known}
 
 
 def inference_result(mode: str, *, available: bool = True) -> dict[str, Any]:

@@ -39,6 +39,7 @@ NEVER_LOAD_TORCH = [
     "drill_tables",
     "sweep",
     "gate",
+    "memory_tables",
 ]
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ampcheck import checkpoint, data, launch, params, state, workloads
+from ampcheck.fake_cuda import cuda_rules, fake_tensors
 from ampcheck.identity import digest
 from ampcheck.meters import Measured, meter_for
 from ampcheck.options import Options
@@ -21,6 +22,7 @@ from ampcheck.processes import in_child
 from ampcheck.rehearsal import Rehearsal, observe
 from ampcheck.run import Run, start
 from ampcheck.schema import Params
+from ampcheck.tensors import GRANULES, peak_of
 from ampcheck.training import train
 from ampcheck.trial import run_trial
 from ampcheck.workloads import Batch, Workload
@@ -106,6 +108,27 @@ def test_the_setting_decides_how_exact_a_matmul_is(mode: str, exact: bool) -> No
         return ((a @ a - expected).abs() / expected).max().item()
 
     assert (child(error) < 1e-5) is exact
+
+
+@pytest.mark.parametrize("mode", WITHOUT_SCALER)
+def test_what_is_foreseen_is_counted_and_what_is_counted_is_allocated(mode: str) -> None:
+    """Within 1 %, and but for the workspaces of libraries, which torch's allocator gives out too."""
+
+    def counted() -> tuple[int, int]:
+        split = peak_of(fresh(mlp(1024, 512), mode), [random_batch(1024, 512)], GRANULES["cuda"])
+        return sum(split.values()), torch.cuda.max_memory_allocated(CUDA)
+
+    def foreseen() -> int:
+        with cuda_rules(), fake_tensors():
+            options = Options(lr=0.01, zero_grad="set_to_none")
+            run = start(mlp(1024, 512), MODES[mode], torch.device("cpu"), options)
+            batch = {name: torch.empty(512, 1024) for name in ("input", "target")}
+            return sum(peak_of(run, [batch], GRANULES["cuda"]).values())
+
+    count, allocated = child(counted)
+
+    assert child(foreseen) == pytest.approx(count, rel=0.01)
+    assert count <= allocated <= count + 2**27
 
 
 @pytest.mark.parametrize("mode", AMP)

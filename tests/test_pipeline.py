@@ -123,7 +123,7 @@ def test_each_change_runs_what_depends_on_it_and_no_more(project: Path) -> None:
     assert [stage for stage in repro(project) if stage != "verify"] == ["environment", "report"]
 
     edit_params(project, lambda raw: raw["sizes"].update(in_size=20))
-    changed = ["environment", "data", "rehearse", "train@0", "train@1", "limits", "infer", "resume", "report"]
+    changed = ["environment", "data", "rehearse", "memory", "train@0", "train@1", "limits", "infer", "resume", "report"]
     assert repro(project, "--dry") == changed  # verify follows once its inputs are others
     assert repro(project, "train@0") == ["environment", "data", "rehearse", "train@0"]
 

@@ -103,6 +103,20 @@ def test_clocks_that_do_not_agree_are_a_doubt(raw: dict[str, Any], tmp_path: Pat
     assert "fp32, repeat 0: its steps" not in text
 
 
+def test_memory_that_compiling_costs_is_a_doubt(raw: dict[str, Any], tmp_path: Path) -> None:
+    """On CUDA a compiled trial's peak is compared with that of eager steps; more than twice as much is told."""
+    raw["train"]["compile"] = True
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, SECONDS, peak_bytes={FP32: 4000, BF16: 9000})
+    told = "- amp-bf16: compiled, its peak is 4.1 times that of eager steps; try train.compile: false."
+    assert "compiled, its peak" not in written(params, tmp_path)
+
+    machine = read_json(results / "machine.json")
+    write_json(results / "machine.json", machine | {"device": "cuda:0"})
+    assert told in written(params, tmp_path)
+    assert written(params, tmp_path).count("compiled, its peak") == 1
+
+
 def test_what_the_timers_cost_is_printed(raw: dict[str, Any], tmp_path: Path) -> None:
     """With an interval, and as a share of a step."""
     params, results = given(raw), tmp_path / "results"

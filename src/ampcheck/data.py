@@ -56,6 +56,13 @@ def load(path: Path, device: torch.device, *, num_batches: int, rows: int | None
         raise ValueError(f"{path}: truncated or not ours ({error}); delete it and run `dvc repro`") from error
 
 
+def one(workload: Workload, seed: int, batch_size: int) -> Batch:
+    """Return batch 0 as `make` would write it, in memory; ValueError as there."""
+    batch = _made(workload, np.random.Generator(np.random.Philox(key=[seed, 0])))
+    tensors = {name: _checked(leaf, name, batch_size) for name, leaf in walk(batch, "0")}
+    return _nested(_structure(batch, "batch"), "0", tensors.__getitem__)  # type: ignore[no-any-return]
+
+
 def nbytes(batches: list[Batch]) -> int:
     """Bytes of all tensors in `batches`."""
     return sum(leaf.nbytes for batch in batches for _, leaf in walk(batch))

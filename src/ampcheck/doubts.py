@@ -19,6 +19,7 @@ COSTLY_FIRST_STEP = 0.1  # of the trial's total
 SHORT_STEP_SECONDS = 1e-3  # below it a step is mostly the host's work, and timers begin to matter
 STRAYED_LOSS = 0.1  # of the baseline's final loss; 16 bits alone change it by less than a per cent
 CLOCKS_AGREE = 0.02
+GROWN_MEMORY = 2.0  # times: slices that eager steps take in turn, a compiled graph may hold at once
 MANY_SKIPS = 0.1  # of the steps; a scaler that finds its scale skips a few
 
 
@@ -37,6 +38,7 @@ def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
             _strayed(mode, evidence.params.train.modes[0], summed),
         )
     ]
+    found += [_grown(mode, summary, evidence) for mode, summary in trained.items()]
     waits = [_waits(mode, evidence.rehearse[mode]["waits"]) for mode in trained]
     return [doubt for doubt in (*found, *waits, *_disturbed(evidence), *_clocks(evidence), _small(trained)) if doubt]
 
@@ -113,6 +115,17 @@ def _strayed(mode: str, baseline: str, summed: dict[str, Summary]) -> str:
         f"{mode}: its final loss is {here:.3g}, that of {baseline} {there:.3g}: unless both are as good as 0, "
         "it does not train alike; weights belong in float32, since autocast casts; a smaller lr may help."
     )
+
+
+def _grown(mode: str, summary: Summary, evidence: Evidence) -> str:
+    """Of torch.compile on CUDA, where both peaks are of tensors; a CPU's peak has the whole program in it."""
+    counted = evidence.memory[mode]["here"]["peak_bytes"] if mode in evidence.memory else None
+    if not evidence.params.train.compile or evidence.machine["device"] == "cpu" or not counted:
+        return ""
+    times = (summary.peak_bytes or 0) / counted
+    if times <= GROWN_MEMORY:
+        return ""
+    return f"{mode}: compiled, its peak is {times:.1f} times that of eager steps; try train.compile: false."
 
 
 def _small(trained: dict[str, Summary]) -> str:

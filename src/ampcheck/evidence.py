@@ -24,7 +24,7 @@ class Evidence:
     `trials` is indexed by (mode, repeat) and has the keys of MODE.json; `steps` has STEP_COLUMNS. `drill` has the
     available modes only; `across` has a result for each ordered pair of them, `kills` one for each killed run.
     `invalid` says of a trial, by (mode, repeat), why its timing can't be: its seconds are then missing everywhere.
-    With params.trials_only `limits`, `infer`, `resume`, `drill`, `across` and `kills` are empty.
+    With params.trials_only `limits`, `memory`, `infer`, `resume`, `drill`, `across` and `kills` are empty.
     """
 
     params: Params
@@ -35,6 +35,7 @@ class Evidence:
     invalid: dict[tuple[str, int], str]
     limits: dict[str, dict[str, Any]]
     rehearse: dict[str, dict[str, Any]]
+    memory: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
     resume: dict[str, dict[str, Any]]
     drill: dict[str, dict[str, Any]]
@@ -72,6 +73,7 @@ def read(params: Params, folder: Path) -> Evidence:
         invalid=invalid,
         limits=limits,
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
+        memory=_by_mode(folder / "memory", params.examined),
         infer=_by_mode(folder / "infer", params.examined),
         resume=_by_mode(folder / "resume", params.examined),
         drill=_by_mode(folder / "drill", available),

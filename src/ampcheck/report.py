@@ -13,6 +13,7 @@ from ampcheck.fields import flat, flow
 from ampcheck.files import write_json, write_text
 from ampcheck.findings import differences, findings
 from ampcheck.headline import headline
+from ampcheck.memory_tables import memory_tables
 from ampcheck.rendering import render
 from ampcheck.schema import Params, Train
 from ampcheck.summary import Summary, summaries
@@ -51,6 +52,7 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "memory": _memory(evidence),
         "trials": trial_rows(evidence),
         "timers": timer_rows(evidence, summed),
+        "tensors": memory_tables(evidence, summed),
         "resume": list(evidence.resume.values()),
         "differences": {mode: differences(result) for mode, result in evidence.resume.items()},
         "drill": drill_tables(evidence),
