@@ -62,6 +62,13 @@ def gate(session: nox.Session) -> None:
 
 
 @nox.session
+def diagnose(session: nox.Session) -> None:
+    """Find where training breaks, in all modes or in those that are named: nox -s diagnose -- amp-fp16."""
+    reproduce(session, [], "data")
+    session.run("python", "-m", "stages.diagnose", *(session.posargs or ["all"]))
+
+
+@nox.session
 def estimate(session: nox.Session) -> None:
     """Print what each mode of params.yaml would take on CUDA, found without a GPU: does it fit, what will AMP save?"""
     install(session)
@@ -90,13 +97,20 @@ def gpu(session: nox.Session) -> None:
 
 
 @nox.session
+def image(session: nox.Session) -> None:
+    """Build the container image of the last commit, with docker or else buildah, and try it: no test does this."""
+    session.run("python", "-m", "benchmarks.image")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, format, types, the Dockerfile and the workflows."""
+    """Check style, format, types, the Dockerfiles, compose.yaml and the workflows."""
     install(session, "lint", "tests")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
-    session.run("hadolint", "Dockerfile")
+    session.run("hadolint", "Dockerfile", "container/tests.Dockerfile")
+    session.run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
     workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
     session.run("zizmor", "--offline", *workflows)

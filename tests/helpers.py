@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from ampcheck import params
+from ampcheck.ceilings import Ceilings
 from ampcheck.files import write_json
 from ampcheck.precision import MODES
 from ampcheck.schema import Params
@@ -98,11 +99,14 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
         for repeat, step_seconds in zip(given.train.repeats, seconds.get(mode, [0.0] * 9), strict=False):
             trial = _trial(mode, repeat, step_seconds, trained=mode in seconds)
             trial = replace(trial, **{key: values[mode] for key, values in changed.items() if mode in values})
+            trial = replace(trial, steps=len(trial.step_seconds) or None)
             (folder / "train" / str(repeat)).mkdir(parents=True, exist_ok=True)
             write_trial(trial, folder / "train" / str(repeat))
         write_json(folder / "resume" / f"{mode}.json", resume_result(mode, available=mode in seconds))
         write_json(folder / "rehearse" / f"{mode}.json", rehearsal_result(mode, available=mode in seconds))
-        write_json(folder / "limits" / f"{mode}.json", limits_result(mode, available=mode in seconds))
+        write_json(folder / "numerics" / f"{mode}.json", numerics_result(mode, available=mode in seconds))
+        write_json(folder / "diagnose" / f"{mode}.json", {"mode": mode, "why": "none of its trials broke"})
+        write_json(folder / "ceilings" / f"{mode}.json", ceilings_result(mode, available=mode in seconds))
         write_json(folder / "memory" / f"{mode}.json", memory_result(mode, available=mode in seconds))
         write_json(folder / "infer" / f"{mode}.json", inference_result(mode, available=mode in seconds))
     write_drill(folder / "drill", [mode for mode in given.train.modes if mode in seconds])
@@ -120,12 +124,51 @@ def rehearsal_result(mode: str, *, available: bool = True) -> dict[str, Any]:
     }
 
 
-def limits_result(mode: str, *, available: bool = True) -> dict[str, Any]:
-    """Return a rate that no trial comes near, and timers that cost a microsecond a step."""
+def ceilings_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return rates that no trial comes near, a step that is mostly matmul, and timers that cost a microsecond."""
     if not available:
-        return {"mode": mode, "why": "not here", "step_flops": None, "flops_per_second": None, "timer_seconds": []}
-    rate = {"step_flops": 10**6, "flops_per_second": 1e15}
-    return {"mode": mode, "why": "", "timer_seconds": [1e-6] * 60} | rate
+        return asdict(Ceilings(mode=mode, why="not here"))
+    found = Ceilings(
+        mode=mode,
+        fp32_precision="ieee",
+        step_flops={"matmul": 10**6},
+        flops_by_dtype={MODES[mode].dtype: 10**6},
+        flops_per_second={"matmul": 1e15},
+        bytes_per_second=1e10,
+        moved_bytes=10**6,
+        shapes=[],
+        alone_seconds=0.6,
+        parts={"matmul": 0.6, "casts": 0.0, "other": 0.2, "optimizer": 0.1, "scaler": 0.0, "between": 0.1},
+        timer_seconds=[1e-6] * 60,
+    )
+    return asdict(found)
+
+
+def numerics_result(mode: str, *, available: bool = True) -> dict[str, Any]:
+    """Return what a few steps show of numbers that are sound."""
+    scaler = MODES[mode].scaler
+    gradient = {
+        "largest": 0.01,
+        "zero_unscaled": 0.125 if scaler else 0.0,
+        "zero_scaled": 0.0 if scaler else None,
+        "headroom": 100.0,
+    }
+    found = {
+        "dtype": MODES[mode].dtype,
+        "rows": 8,
+        "broken": "",
+        "scale_changes": [[0, 65536.0], [1, 32768.0]] if scaler else [],
+        "overflows": [],
+        "without_gradient": [],
+        "probabilities": [],
+        "float32_broken": "",
+        "outputs": {"net.0": 3.5},
+        "of_outputs": [gradient | {"name": "net.0"}],
+        "of_parameters": [gradient | {"name": "net.0.weight"}],
+        "first_scale": 65536.0 if scaler else None,
+    }
+    why = "" if available and MODES[mode].autocast else "not examined"
+    return {"mode": mode, "why": why} | (found if not why else {"without_gradient": []})
 
 
 def memory_result(mode: str, *, available: bool = True) -> dict[str, Any]:

@@ -144,6 +144,21 @@ def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
     assert find_device("cuda:1") == torch.device("cuda", 1)
 
 
+@pytest.mark.parametrize(
+    ("asked", "device", "gpus", "words"),
+    [
+        ("auto", "cuda:0", ["NVIDIA H200"], "cuda:0"),
+        ("cpu", "cpu", ["NVIDIA H200"], "cpu"),
+        ("auto", "cpu", [], "cpu (there is no NVIDIA GPU)"),
+        ("auto", "cpu", ["NVIDIA H200"], "cpu (torch can't use the NVIDIA H200: in a container give docker run --gpus"),
+    ],
+)
+def test_a_cpu_that_nobody_asked_for_has_a_reason(asked: str, device: str, gpus: list[str], words: str) -> None:
+    """Without a GPU, and in a container that was not given the one of its host."""
+    assert environment.chosen(asked, device, gpus).startswith(words)
+    assert (environment.chosen(asked, device, gpus) == device) == ("(" not in words)
+
+
 def test_relative_imports_and_folders_without_init_count_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

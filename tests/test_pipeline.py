@@ -114,7 +114,7 @@ def test_each_change_runs_what_depends_on_it_and_no_more(project: Path) -> None:
     assert repro(project) == ["environment"]
 
     edit_params(project, lambda raw: raw["train"].update(repeats=[0, 1]))
-    assert repro(project) == ["environment", "train@1", "report", "verify"]
+    assert repro(project) == ["environment", "train@1", "diagnose", "report", "verify"]
     assert (project / "results/train/0/fp32.csv").read_text() == measured
 
     for name in ("reports/template.md.j2", "src/ampcheck/report.py"):
@@ -123,7 +123,8 @@ def test_each_change_runs_what_depends_on_it_and_no_more(project: Path) -> None:
     assert [stage for stage in repro(project) if stage != "verify"] == ["environment", "report"]
 
     edit_params(project, lambda raw: raw["sizes"].update(in_size=20))
-    changed = ["environment", "data", "rehearse", "memory", "train@0", "train@1", "limits", "infer", "resume", "report"]
+    changed = ["environment", "data", "rehearse", "memory", "train@0", "train@1", "ceilings", "numerics"]
+    changed += ["diagnose", "infer", "resume", "report"]
     assert repro(project, "--dry") == changed  # verify follows once its inputs are others
     assert repro(project, "train@0") == ["environment", "data", "rehearse", "train@0"]
 

@@ -10,7 +10,7 @@ from ampcheck.files import read_json, write_json
 from ampcheck.findings import findings
 from ampcheck.stats import median_interval
 from ampcheck.summary import summaries
-from tests.helpers import CONDITIONS, limits_result, write_results
+from tests.helpers import CONDITIONS, ceilings_result, write_results
 from tests.test_report import BF16, FP32, given, tables, written
 
 FLOPS = 10**6
@@ -19,7 +19,9 @@ SECONDS = {FP32: [2.0, 2.0, 2.0], BF16: [1.0, 1.0, 1.0]}
 
 def limited(folder: Path, mode: str, flops_per_second: float) -> None:
     """Write which rate the device reaches in `mode`."""
-    write_json(folder / "limits" / f"{mode}.json", limits_result(mode) | {"flops_per_second": flops_per_second})
+    write_json(
+        folder / "ceilings" / f"{mode}.json", ceilings_result(mode) | {"flops_per_second": {"matmul": flops_per_second}}
+    )
 
 
 def test_a_rate_beyond_the_devices_makes_a_timing_none(raw: dict[str, Any], tmp_path: Path) -> None:
@@ -57,6 +59,19 @@ def test_where_no_timing_is_valid_there_is_no_verdict(raw: dict[str, Any], tmp_p
 
     assert (row.step_seconds, row.total_seconds, row.speedup, row.verdict) == (None, None, None, None)
     assert (row.trained, row.final_loss, row.peak_bytes) == (True, 0.5, 3000)
+
+
+def test_float32_at_the_rate_of_tf32_is_no_float32(raw: dict[str, Any], tmp_path: Path) -> None:
+    """148 TFLOP/s, where float32 proper reaches 19.5: TF32 was on. What float32 means is printed with the rates."""
+    raw["data"]["num_batches"], raw["train"]["epochs"] = 3, 1
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, {FP32: [0.302] * 3, BF16: [0.365] * 3})
+    known = {"step_flops": {"matmul": round(148e12 * 0.302)}, "flops_per_second": {"matmul": 19.5e12}}
+    write_json(results / "ceilings/fp32.json", ceilings_result(FP32) | known)
+    text = written(params, tmp_path)
+
+    assert text.count("its median step implies 148 TFLOP/s, but this device reaches 19.5") == 6
+    assert "n/a | n/a | ieee |" in text
 
 
 def test_the_flops_of_a_window_that_is_not_full_are_not_counted(raw: dict[str, Any], tmp_path: Path) -> None:
@@ -122,10 +137,10 @@ def test_what_the_timers_cost_is_printed(raw: dict[str, Any], tmp_path: Path) ->
     params, results = given(raw), tmp_path / "results"
     write_results(results, params, SECONDS)
     seconds = [(number - 20) * 1e-6 for number in range(60)]
-    write_json(results / "limits/fp32.json", limits_result(FP32) | {"timer_seconds": seconds})
+    write_json(results / "ceilings/fp32.json", ceilings_result(FP32) | {"timer_seconds": seconds})
 
     assert (
-        "`fp32`: with our timers a step takes 9.50 µs more than without (median of 60 pairs on the drill's network, "
+        "`fp32`: our timers cost a step 9.50 µs (median of 60 pairs, with and without, on the drill's network; "
         "95 % interval 1.00 µs to 18.0 µs): at most 0.0009 % of a steady step."
     ) in written(params, tmp_path)
 
@@ -137,3 +152,46 @@ def test_the_interval_of_a_median_covers_it(count: int) -> None:
 
     assert low + high == 2 * middle == count - 1
     assert 0 <= low < middle
+
+
+@pytest.mark.parametrize("broken", ["step,seconds,loss\n0,1.0,0.5\n", "step,loss\n0,0.5\n", "", "step,seconds\n0,-1\n"])
+def test_steps_that_are_not_whole_are_refused(raw: dict[str, Any], tmp_path: Path, broken: str) -> None:
+    """Cut off, without a column, empty or below zero: one line with the file and the way out."""
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, SECONDS)
+    (results / "train/1/fp32.csv").write_text(broken)
+    with pytest.raises(ValueError, match=r"results/train/1/fp32\.csv: .*delete its folder, and `dvc repro` makes it"):
+        evidence.read(params, results)
+
+
+def test_a_recommendation_minds_what_disturbed_its_trials(raw: dict[str, Any], tmp_path: Path) -> None:
+    """In the sentence that people quote; and where no timing is left, that is what is said."""
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, SECONDS)
+    assert "Use amp-bf16 here.\n" in written(params, tmp_path)
+
+    disturbed = {BF16: CONDITIONS | {"disturbed": ["its threads waited"]}}
+    write_results(results, params, SECONDS, conditions=disturbed)
+    assert "Use amp-bf16 here. But mind the warnings: trials of amp-bf16 were disturbed" in written(params, tmp_path)
+
+    limited(results, FP32, 1.0)
+    assert "No timing of a pair of trials could be used: see below." in written(params, tmp_path)
+
+    write_results(results, params, {FP32: [2.0] * 3})
+    assert "Only fp32 was trained: there is nothing to compare it with." in written(params, tmp_path)
+
+
+def test_a_ceiling_that_was_disturbed_accuses_nobody(raw: dict[str, Any], tmp_path: Path) -> None:
+    """A busy machine lowers it: no timing is judged by it, and that is told."""
+    raw["data"]["num_batches"], raw["train"]["epochs"] = 3, 1
+    params, results = given(raw), tmp_path / "results"
+    write_results(results, params, SECONDS)
+    limited(results, BF16, FLOPS / 2.0)
+    assert findings(evidence.read(params, results)) != []
+
+    path = results / "ceilings/amp-bf16.json"
+    write_json(path, read_json(path) | {"disturbed": ["its threads waited"]})
+    assert findings(evidence.read(params, results)) == []
+    assert "- amp-bf16: its ceilings were measured while disturbed (its threads waited): no timing" in written(
+        params, tmp_path
+    )

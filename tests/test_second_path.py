@@ -26,7 +26,7 @@ def rewrite(folder: Path, mode: str, step_seconds: float, random: np.random.Gene
         csv.writer(file, lineterminator="\n").writerows(
             [("step", "seconds", "loss"), *zip(range(60), seconds, losses, strict=True)]
         )
-    changed = {"total_seconds": float(seconds.sum()), "first_step_seconds": float(seconds[0])}
+    changed = {"steps": 60, "total_seconds": float(seconds.sum()), "first_step_seconds": float(seconds[0])}
     changed |= {"final_loss": float(losses[-1]), "peak_bytes": int(random.integers(10**6, 10**8))}
     write_json(folder / f"{mode}.json", read_json(folder / f"{mode}.json") | changed)
 

@@ -91,7 +91,7 @@ def test_the_report_has_both_sizes_and_says_what_was_left_out(done: Path) -> Non
     """Trials only: nothing of resume, neither measured nor claimed."""
     text = (done / "reports/sweep.md").read_text()
 
-    assert "times trials only: resume, drill, limits, memory of tensors and inference were left out" in text
+    assert "times trials only: resume, drill, ceilings, numerics, memory of tensors and inference were left out" in text
     assert "| `sizes.batch_size` | 8 | 9 |" in text
     assert "| `fp32` | `batch_size` | 8 | 9 |" in text
     assert (done / "reports/sweep/batch_size-1.svg").exists()

@@ -113,12 +113,11 @@ def test_the_kinds_are_what_they_are_called(mode: str) -> None:
     workload = built("transformer", batch_size=2)
     split = real(workload, mode, zero_grad="zeros")
     weights = sum(each.nbytes for each in fresh(workload, mode).modules["net"].parameters())
-    tensors = len(list(fresh(workload, mode).modules["net"].parameters()))
 
     assert list(split) == list(KINDS)
     assert split["data"] == sum(batch["ids"].nbytes for batch in batches_of(workload))
     assert split["parameters"] == split["gradients"] == weights
-    assert split["optimizer_state"] == 2 * weights + 4 * tensors, "and a step each"
+    assert split["optimizer_state"] == 2 * weights, "the counts of steps lie on the host"
 
 
 def test_the_copies_that_autocast_makes_are_a_kind_of_their_own() -> None:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ampcheck.stats import half_interval
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -17,18 +15,16 @@ if TYPE_CHECKING:
 class Itself:
     """Ratios of a mode's successive repeats, which would all be 1 on a quiet machine; None of fewer than two.
 
-    `aa_scatter` is the standard deviation of the logarithm of such a ratio; `smallest_effect` the share by which a
-    mode must be faster for the interval of as many pairs to lie beyond the band, if pairs scatter so.
+    `aa_scatter` is the standard deviation of the logarithm of such a ratio.
     """
 
     aa_mean: float | None = None
     aa_low: float | None = None
     aa_high: float | None = None
     aa_scatter: float | None = None
-    smallest_effect: float | None = None
 
 
-def itself(seconds: pd.Series[float], band: float) -> Itself:
+def itself(seconds: pd.Series[float]) -> Itself:
     """Compare a mode's steady steps, indexed by repeat, with those of its next repeat.
 
     The scatter is taken around a ratio of 1, which is the truth here, from successive differences, so that a slow
@@ -38,11 +34,9 @@ def itself(seconds: pd.Series[float], band: float) -> Itself:
     if len(positive) < 2:
         return Itself()
     logs = -np.diff(np.log(positive.to_numpy()))
-    scatter = float(np.sqrt(np.mean(logs**2)))
     return Itself(
         aa_mean=float(np.exp(logs.mean())),
         aa_low=float(np.exp(logs.min())),
         aa_high=float(np.exp(logs.max())),
-        aa_scatter=scatter,
-        smallest_effect=float(np.expm1(np.log1p(band) + half_interval(scatter, len(positive)))),
+        aa_scatter=float(np.sqrt(np.mean(logs**2))),
     )

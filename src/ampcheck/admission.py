@@ -30,6 +30,8 @@ def told_in_one_line(mode: str, batch: Batch, rows: int) -> Iterator[None]:
             raise
         doubles = [path for path, leaf in walk(batch) if leaf.dtype == torch.float64]
         hint = f"; {few(doubles)} is float64, as numpy's arrays are unless asked for float32" if doubles else ""
+        if "dtype" in str(error):
+            hint += f"; `nox -s diagnose -- {mode}` names the operation and both dtypes"
         optimizing = any("/torch/optim/" in frame.filename for frame in extract_tb(error.__traceback__))
         key = "train.optimizer, or the workload's own" if optimizing else "workload"
         raise ValueError(f"{key}: in {mode}, on {rows} rows (resume.batch_size): {told(error)}{hint}") from error
@@ -70,7 +72,7 @@ def admit(run: Run, batch: Batch, loss: float) -> None:
     if not math.isfinite(loss):
         raise ValueError(
             f"workload: in {run.mode.name} the loss of the first step is {loss}; look at the data and the losses, or "
-            f"leave {run.mode.name} out of train.modes"
+            f"leave {run.mode.name} out of train.modes; `nox -s diagnose -- {run.mode.name}` finds where it begins"
         )
     try:
         identity.checksums(state.get(run))

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ampcheck.aa import itself
 from ampcheck.parity import largest_and_last, loss_differences
-from ampcheck.stats import Ratio, paired_ratio, pairs_to_settle, verdict
+from ampcheck.stats import Ratio, paired_ratio, pairs_to_settle, smallest_effect, verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,9 @@ def of_mode(table: Table, mode: str) -> Table:
 def speed(evidence: "Evidence", mode: str, steady: "pd.Series[float]") -> dict[str, Any]:
     """Return a mode's speed-up and the verdict on it, by the names of Summary; `steady` holds medians by trial."""
     baseline, band = evidence.params.train.modes[0], evidence.params.report.band
-    ratio = NO_RATIO if mode == baseline else paired_ratio(of_mode(steady, baseline), of_mode(steady, mode))
+    own = of_mode(steady, mode)
+    ratio = NO_RATIO if mode == baseline else paired_ratio(of_mode(steady, baseline), own)
+    scatter, pairs = (itself(own).aa_scatter, len(own)) if mode == baseline else (ratio.scatter, ratio.pairs)
     said = verdict(ratio, band)
     return {
         "speedup": ratio.mean,
@@ -30,6 +33,7 @@ def speed(evidence: "Evidence", mode: str, steady: "pd.Series[float]") -> dict[s
         "speedup_high": ratio.high,
         "pairs": ratio.pairs,
         "verdict": said,
+        "smallest_effect": smallest_effect(scatter, pairs, band),
         "pairs_to_settle": pairs_to_settle(ratio, band) if said == "inconclusive" else None,
         "again_low": ratio.again_low,
         "again_high": ratio.again_high,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampcheck.gap import unexplained
+from ampcheck.measuring import of_measuring
 from ampcheck.steady import DRIFT, steady_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pandas as pd
 
     from ampcheck.evidence import Evidence
@@ -18,7 +18,6 @@ WIDE_SPREAD = 0.1  # between repeats; identical processes scatter by 4 to 7 % on
 COSTLY_FIRST_STEP = 0.1  # of the trial's total
 SHORT_STEP_SECONDS = 1e-3  # below it a step is mostly the host's work, and timers begin to matter
 STRAYED_LOSS = 0.1  # of the baseline's final loss; 16 bits alone change it by less than a per cent
-CLOCKS_AGREE = 0.02
 GROWN_MEMORY = 2.0  # times: slices that eager steps take in turn, a compiled graph may hold at once
 MANY_SKIPS = 0.1  # of the steps; a scaler that finds its scale skips a few
 
@@ -40,23 +39,13 @@ def doubts(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
     ]
     found += [_grown(mode, summary, evidence) for mode, summary in trained.items()]
     waits = [_waits(mode, evidence.rehearse[mode]["waits"]) for mode in trained]
-    return [doubt for doubt in (*found, *waits, *_disturbed(evidence), *_clocks(evidence), _small(trained)) if doubt]
-
-
-def _disturbed(evidence: Evidence) -> Iterator[str]:
-    """Of trials that were disturbed in their second try as well."""
-    for trial in evidence.trials.reset_index().to_dict("records"):
-        if causes := trial["conditions"].get("disturbed"):
-            yield f"{trial['mode']}, repeat {trial['repeat']}: disturbed in both tries: {'; '.join(causes)}."
-
-
-def _clocks(evidence: Evidence) -> Iterator[str]:
-    """The steps are timed by the device, the total by the host: on CUDA the clocks are two."""
-    sums = evidence.steps.groupby(["mode", "repeat"])["seconds"].sum()
-    ratios = (sums / evidence.trials["total_seconds"].reindex(sums.index)).dropna().rename("ratio")
-    for trial in ratios[(ratios - 1).abs() > CLOCKS_AGREE].reset_index().to_dict("records"):
-        share = f"{trial['ratio'] * 100:.1f} % of its total"
-        yield f"{trial['mode']}, repeat {trial['repeat']}: its steps add up to {share}: the clocks do not agree."
+    found += [
+        *waits,
+        *unexplained(evidence, summed),
+        *of_measuring(evidence),
+        _small(trained),
+    ]
+    return [doubt for doubt in found if doubt]
 
 
 def _waits(mode: str, optimizers: list[str]) -> str:

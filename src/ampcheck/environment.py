@@ -48,7 +48,17 @@ def update(folder: Path, raw: dict[str, Any]) -> str:
     write_json(folder / "workload.json", workload)
     modes = read_json(folder / "modes.json")
     trainable = [name for name, entry in modes.items() if entry["available"] and not entry["emulated"]]
-    return f"on {examined['device']['device']}, {machine['threads']} threads: {', '.join(trainable)} can be trained"
+    on = chosen(raw["device"], examined["device"]["device"], machine["gpus"])
+    return f"on {on}, {machine['threads']} threads: {', '.join(trainable)} can be trained"
+
+
+def chosen(asked: str, device: str, gpus: list[str]) -> str:
+    """Name the device, with the reason if it is a CPU that nobody asked for; `gpus` are those that the driver lists."""
+    if asked != "auto" or device != "cpu":
+        return device
+    if not gpus:
+        return "cpu (there is no NVIDIA GPU)"
+    return f"cpu (torch can't use the {gpus[0]}: in a container give docker run --gpus all, else torch lacks CUDA)"
 
 
 def facts() -> dict[str, Any]:

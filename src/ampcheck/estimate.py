@@ -23,9 +23,17 @@ def table(foreseen: dict[str, Peak]) -> list[str]:
     return lines + [f"{mode}: {each.why}" for mode, each in foreseen.items() if each.why]
 
 
+def main() -> None:
+    """Print the table of params.yaml's modes. ValueError if none of them can be foreseen."""
+    read = params.load()
+    found = {mode: foresee(read, mode) for mode in read.train.modes}
+    if not any(each.peak_bytes for each in found.values()):
+        raise ValueError("\n".join(sorted({each.why for each in found.values()})))
+    print("\n".join(table(found)))
+
+
 if __name__ == "__main__":
     try:
-        read = params.load()
-        print("\n".join(table({mode: foresee(read, mode) for mode in read.train.modes})))
+        main()
     except (ValueError, OSError, ChildError) as error:
         sys.exit(str(error))

@@ -24,7 +24,7 @@ class Evidence:
     `trials` is indexed by (mode, repeat) and has the keys of MODE.json; `steps` has STEP_COLUMNS. `drill` has the
     available modes only; `across` has a result for each ordered pair of them, `kills` one for each killed run.
     `invalid` says of a trial, by (mode, repeat), why its timing can't be: its seconds are then missing everywhere.
-    With params.trials_only `limits`, `memory`, `infer`, `resume`, `drill`, `across` and `kills` are empty.
+    With params.trials_only all from `ceilings` on are empty but `rehearse`.
     """
 
     params: Params
@@ -33,10 +33,12 @@ class Evidence:
     trials: pd.DataFrame
     steps: pd.DataFrame
     invalid: dict[tuple[str, int], str]
-    limits: dict[str, dict[str, Any]]
+    ceilings: dict[str, dict[str, Any]]
     rehearse: dict[str, dict[str, Any]]
     memory: dict[str, dict[str, Any]]
     infer: dict[str, dict[str, Any]]
+    numerics: dict[str, dict[str, Any]]
+    diagnose: dict[str, dict[str, Any]]
     resume: dict[str, dict[str, Any]]
     drill: dict[str, dict[str, Any]]
     across: list[dict[str, Any]]
@@ -51,16 +53,16 @@ def read(params: Params, folder: Path) -> Evidence:
             trial = read_json(folder / "train" / str(repeat) / f"{mode}.json")
             results.append(trial)
             if trial["trained"]:
-                table = pd.read_csv(folder / "train" / str(repeat) / f"{mode}.csv")
+                table = _steps(folder / "train" / str(repeat) / f"{mode}.csv", trial["steps"])
                 steps.append(table.assign(repeat=repeat, mode=mode)[STEP_COLUMNS])
     trials = pd.DataFrame(results).set_index(["mode", "repeat"])
     trials[MEASURED] = trials[MEASURED].apply(pd.to_numeric)
     trials["net_peak_bytes"] = trials["peak_bytes"] - trials["data_bytes"]
     modes = read_json(folder / "modes.json")
     available = [mode for mode in params.examined if modes[mode]["available"]]
-    limits = _by_mode(folder / "limits", params.examined)
+    ceilings = _by_mode(folder / "ceilings", params.examined)
     all_steps = pd.concat([_no_steps(), *steps], ignore_index=True)
-    invalid = implausible(params, trials, all_steps, limits)
+    invalid = implausible(params, trials, all_steps, ceilings)
     for mode, repeat in invalid:
         trials.loc[(mode, repeat), TIMES] = math.nan
         all_steps.loc[(all_steps["mode"] == mode) & (all_steps["repeat"] == repeat), "seconds"] = math.nan
@@ -71,14 +73,30 @@ def read(params: Params, folder: Path) -> Evidence:
         trials=trials,
         steps=all_steps,
         invalid=invalid,
-        limits=limits,
+        ceilings=ceilings,
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
         memory=_by_mode(folder / "memory", params.examined),
         infer=_by_mode(folder / "infer", params.examined),
+        numerics=_by_mode(folder / "numerics", params.examined),
+        diagnose=_by_mode(folder / "diagnose", params.examined),
         resume=_by_mode(folder / "resume", params.examined),
         drill=_by_mode(folder / "drill", available),
         **_pairs_and_kills(folder / "drill", available),
     )
+
+
+def _steps(path: Path, count: int) -> pd.DataFrame:
+    """Return the table in `path`. ValueError unless it has `count` steps, each with its seconds."""
+    try:
+        table = pd.read_csv(path)
+        whole = len(table) == count and bool((table["seconds"] >= 0).all())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: can't be read ({error}); delete its folder, and `dvc repro` makes it") from error
+    if not whole:
+        raise ValueError(
+            f"{path}: not whole: {count} steps, none below 0 s; delete its folder, and `dvc repro` makes it"
+        )
+    return table
 
 
 def _pairs_and_kills(folder: Path, modes: list[str]) -> dict[str, list[dict[str, Any]]]:

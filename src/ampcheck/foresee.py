@@ -1,7 +1,8 @@
 """What a mode of params.yaml would take on CUDA, found without a GPU: the loop and the ledger, on fake tensors.
 
-Not foreseen: CUDA's context, the workspaces of cuBLAS and cuDNN (with cuDNN's own state of an LSTM), fragmentation, and
-what an operation allocates inside itself. Adam's counts of steps are in it, 512 bytes each; CUDA has them elsewhere.
+Not foreseen: CUDA's context, the workspaces of cuBLAS and cuDNN (with what cuDNN makes of an LSTM or a GRU, whose
+weights autocast casts there), fragmentation, and
+what an operation allocates inside itself.
 """
 
 from dataclasses import dataclass, field

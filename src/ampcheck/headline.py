@@ -2,9 +2,9 @@
 
 import math
 
+from ampcheck.decision import decision, no_amp
 from ampcheck.evidence import Evidence
 from ampcheck.findings import differences, inexact, missed
-from ampcheck.precision import MODES
 from ampcheck.stats import MOST_PAIRS
 from ampcheck.summary import Summary
 
@@ -17,47 +17,13 @@ def headline(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
         return [nothing, *_resume(evidence), *_drill(evidence)]
     compared = sorted((mode for mode in summed if summed[mode].speedup), key=lambda mode: -(summed[mode].speedup or 0))
     return [
-        *_no_amp(evidence, summed),
-        *_decision(compared, evidence, summed),
+        *no_amp(evidence, summed),
+        *decision(compared, evidence, summed),
         *[_compared(mode, baseline, summed[mode], evidence.params.report.band) for mode in compared],
         *_reproducible(summed),
         *_resume(evidence),
         *_drill(evidence),
     ]
-
-
-def _no_amp(evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    amp = [mode for mode in summed if MODES[mode].autocast]
-    if not amp or any(summed[mode].trained for mode in amp):
-        return []
-    reasons = "; ".join(f"{mode}: {summed[mode].why}" for mode in amp)
-    what_it_means = "So this run can't say whether mixed precision pays for this network"
-    untried = [mode for mode, entry in evidence.modes.items() if entry["available"] and not entry["emulated"]]
-    untried = [mode for mode in untried if MODES[mode].autocast and mode not in summed]
-    way_out = f"add {', '.join(untried)} to train.modes" if untried else "run it on a device with 16-bit matmul"
-    return [f"No mixed-precision mode could be trained here ({reasons}). {what_it_means}: {way_out}."]
-
-
-def _decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary]) -> list[str]:
-    """Name the mode to use: the fastest whose whole interval is beyond the band; the baseline if none can be."""
-    baseline = evidence.params.train.modes[0]
-    faster = [mode for mode in compared if summed[mode].verdict == "faster"]
-    if evidence.params.trials_only and faster and summed[faster[0]].reproducible is not False:
-        return [f"{faster[0]} is the fastest here."]
-    repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
-    safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
-    if safe:
-        return [f"Use {safe[0]} here."]
-    if faster:
-        return [f"{faster[0]} is faster here, but what it computes did not repeat to the same bits: see below."]
-    unsettled = [mode for mode in compared if summed[mode].verdict in ("inconclusive", "single run")]
-    if unsettled:
-        way_out = "add repeats (train.repeats), leave the machine to it, or take larger sizes"
-        return [f"This run can't say whether {' or '.join(unsettled)} is faster than {baseline}: {way_out}."]
-    if compared:
-        return [f"Stay with {baseline} here: no mode was faster."]
-    others = [mode for mode, summary in summed.items() if mode != baseline and summary.trained]
-    return ["A trial of one step has no steady step to compare: take more epochs or batches."] if others else []
 
 
 def _compared(mode: str, baseline: str, summary: Summary, band: float) -> str:
@@ -100,7 +66,8 @@ def _reproducible(summed: dict[str, Summary]) -> list[str]:
 
 def _resume(evidence: Evidence) -> list[str]:
     if evidence.params.trials_only:
-        return ["Only the trials were made (trials_only): nothing is known of resume, inference and limits."]
+        left_out = "resume, ceilings, numerics, memory of tensors and inference"
+        return [f"Only the trials were made (trials_only): nothing is known of {left_out}."]
     exact = {mode: result["controls"] for mode, result in evidence.resume.items() if result["bit_exact"]}
     missed = [mode for mode, controls in exact.items() if not all(control["caught"] for control in controls)]
     shown = [mode for mode in exact if mode not in missed]

@@ -22,7 +22,8 @@ def find_device(asked: str) -> torch.device:
         return torch.device("cpu")
     index = int(asked.partition(":")[2] or 0)
     if index >= count:
-        raise ValueError(f"device: got {asked!r}; this machine shows {count} CUDA devices to torch; use cpu or auto")
+        shown = f"this machine shows {count} CUDA devices to torch"
+        raise ValueError(f"device: got {asked!r}; {shown}; use cpu or auto, in a container docker run --gpus all")
     return torch.device("cuda", index)
 
 

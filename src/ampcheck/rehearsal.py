@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from ampcheck import data
 from ampcheck.admission import admit, checked, left_alone, told_in_one_line
 from ampcheck.identity import walk
 from ampcheck.launch import Failure, attempt, eager, fresh_run
+from ampcheck.paths import leaf_modules
 from ampcheck.precision import dtype_name
 from ampcheck.reference import Setup
 from ampcheck.run import Run
@@ -23,7 +24,7 @@ from ampcheck.schedulers import refuse_short, that_wait
 from ampcheck.schema import Params
 from ampcheck.training import train
 from ampcheck.tryout import try_out
-from ampcheck.workloads import Batch, Modules
+from ampcheck.workloads import Batch
 
 # Kinds of modules whose operation autocast runs in 16 bits.
 # https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
@@ -92,7 +93,7 @@ def observe(run: Run, batch: Batch) -> Rehearsal:
     seen: dict[str, set[str]] = defaultdict(set)
     found = Rehearsal(run.mode.name)
     with ExitStack() as hooks, left_alone(batch):
-        for name, module in _leaf_modules(run.modules):
+        for name, module in leaf_modules(run.modules):
             hooks.enter_context(_hooked(module, name, seen, found.stayed_float32))
         workload = run.workload
         run.workload = replace(workload, losses=checked(workload.losses, found.losses))
@@ -103,13 +104,6 @@ def observe(run: Run, batch: Batch) -> Rehearsal:
     found.waits = that_wait(run.schedulers, run.optimizers) if run.mode.scaler else []
     found.stayed_float32 = list(dict.fromkeys(found.stayed_float32)) if run.mode.autocast else []
     return found
-
-
-def _leaf_modules(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
-    for outer, module in modules.items():
-        for inner, leaf in module.named_modules():
-            if not list(leaf.children()):
-                yield f"{outer}.{inner}".rstrip("."), leaf
 
 
 def _hooked(module: nn.Module, name: str, seen: dict[str, set[str]], stayed_float32: list[str]) -> Any:  # noqa: ANN401

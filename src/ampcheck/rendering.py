@@ -40,6 +40,11 @@ def _code(value: object) -> Markup:
     return Markup("`{}`").format(Markup(text.replace("|", "\\|"))) if text else Markup(MISSING)
 
 
+def _verbatim(value: object) -> Markup:
+    """Escape nothing: for a block of code, of our own lines."""
+    return Markup(str(value))
+
+
 def _known(form: Callable[[float], str]) -> Callable[[float | None], str]:
     return lambda value: MISSING if value is None else form(value)
 
@@ -50,6 +55,10 @@ def _seconds(value: float) -> str:
 
 def _bytes(value: float) -> str:
     return _scaled(value, {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1})
+
+
+def _flops(value: float) -> str:
+    return _scaled(value, {"TFLOP": 1e12, "GFLOP": 1e9, "MFLOP": 1e6})
 
 
 def _scaled(value: float, units: dict[str, float]) -> str:
@@ -65,6 +74,9 @@ def _figures(value: float) -> str:
 
 FILTERS = {
     "code": _code,
+    "verbatim": _verbatim,
+    "flops": _known(_flops),
+    "rate": _known(lambda value: f"{_flops(value)}/s"),
     "seconds": _known(_seconds),
     "bytes": _known(_bytes),
     "figures": _known(_figures),

@@ -12,8 +12,10 @@ from ampcheck.evidence import Evidence
 from ampcheck.fields import flat, flow
 from ampcheck.files import write_json, write_text
 from ampcheck.findings import differences, findings
+from ampcheck.gap_tables import gap_tables
 from ampcheck.headline import headline
 from ampcheck.memory_tables import memory_tables
+from ampcheck.numerics_tables import diagnosis_rows, numerics_rows
 from ampcheck.rendering import render
 from ampcheck.schema import Params, Train
 from ampcheck.summary import Summary, summaries
@@ -56,8 +58,11 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "resume": list(evidence.resume.values()),
         "differences": {mode: differences(result) for mode, result in evidence.resume.items()},
         "drill": drill_tables(evidence),
+        "why": gap_tables(evidence, summed),
         "rehearse": [result for result in evidence.rehearse.values() if result["dtypes"]],
         "infer": list(evidence.infer.values()),
+        "numerics": numerics_rows(evidence),
+        "diagnoses": diagnosis_rows(evidence),
         "machine": evidence.machine,
         "params": _params(evidence.params),
         "num_repeats": len(evidence.params.train.repeats),

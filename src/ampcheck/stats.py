@@ -84,6 +84,16 @@ def verdict(ratio: Ratio, band: float) -> str | None:
     return "inconclusive"
 
 
+def smallest_effect(scatter: float | None, pairs: int, band: float) -> float | None:
+    """Return by which share a mode must be faster for the interval of so many pairs to lie beyond the band.
+
+    `scatter` is the standard deviation of the logarithms of their ratios; None of fewer than two pairs.
+    """
+    if scatter is None or pairs < 2:
+        return None
+    return math.expm1(math.log1p(band) + half_interval(scatter, pairs))
+
+
 def pairs_to_settle(ratio: Ratio, band: float) -> int | None:
     """Return the fewest pairs that would settle the verdict if mean and scatter stayed as they are.
 

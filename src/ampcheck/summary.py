@@ -37,7 +37,7 @@ class Summary:
     aa_low: float | None
     aa_high: float | None
     aa_scatter: float | None
-    smallest_effect: float | None
+    smallest_effect: float | None  # that pairs with this scatter show; of the baseline by A/A
     peak_bytes: int | None
     net_peak_bytes: int | None  # less the fixed data, which stays resident
     peak_reserved_bytes: int | None
@@ -84,7 +84,7 @@ def _summary(evidence: Evidence, mode: str, steady: "pd.Series[float]") -> Summa
         **_warmup(evidence, mode),
         **speed(evidence, mode, steady),
         **parity(evidence, mode),
-        **asdict(itself(of_mode(steady, mode), evidence.params.report.band)),
+        **asdict(itself(of_mode(steady, mode))),
     )
 
 

@@ -19,6 +19,7 @@ from ampcheck.training import train
 from ampcheck.workloads import Batch
 
 DATA, PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "data", "parameters", "gradients", "optimizer_state"
+HOST = "host"  # counts of steps, which torch keeps off the device unless told otherwise
 COPIES, ACTIVATIONS = "copies_in_16_bits", "activations"
 KINDS = (DATA, PARAMETERS, GRADIENTS, OPTIMIZER_STATE, COPIES, ACTIVATIONS)
 GRANULES = {"cpu": 1, "cuda": 512}  # bytes; the CUDA caching allocator gives out multiples of it
@@ -58,9 +59,10 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def split_at_peak(self) -> dict[str, int]:
         """Return the bytes of each of KINDS at the moment when all together were most: their sum is the peak."""
-        levels = list(accumulate(grown for _, grown in self.events))
+        events = [(number, grown) for number, grown in self.events if self._kinds.get(number) != HOST]
+        levels = list(accumulate(grown for _, grown in events))
         split = dict.fromkeys(KINDS, 0)
-        for number, grown in self.events[: levels.index(max(levels)) + 1]:
+        for number, grown in events[: levels.index(max(levels)) + 1]:
             split[self._kinds.get(number, ACTIVATIONS)] += grown
         return split
 
@@ -107,9 +109,10 @@ def peak_of(run: Run, batches: list[Batch], granule: int) -> dict[str, int]:
     with ledger:
         train(run, batches, run.step + STEPS)
     for optimizer in run.optimizers.values():
-        for tensor in tree_leaves(list(optimizer.state.values())):
+        on_device = any(group.get("capturable") or group.get("fused") for group in optimizer.param_groups)
+        for name, tensor in ((name, each) for state in optimizer.state.values() for name, each in state.items()):
             if isinstance(tensor, torch.Tensor):
-                ledger.take(tensor, OPTIMIZER_STATE)
+                ledger.take(tensor, OPTIMIZER_STATE if name != "step" or on_device else HOST)
     return ledger.split_at_peak()
 
 

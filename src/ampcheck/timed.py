@@ -14,8 +14,9 @@ from ampcheck.launch import fresh_run
 from ampcheck.meters import meter_for
 from ampcheck.processes import Progress
 from ampcheck.run import Run
+from ampcheck.runaway import RunawayError
 from ampcheck.schema import Params
-from ampcheck.training import scaler_numbers, skipped_steps, train
+from ampcheck.training import scale_changes, scaler_numbers, skipped_steps, train
 from ampcheck.workloads import Batch
 
 
@@ -41,6 +42,8 @@ class Trial:
     optimizer_steps: int | None = None
     skipped_steps: int | None = None
     scaler: dict[str, float] = field(default_factory=dict)
+    scale_changes: list[tuple[int, float]] = field(default_factory=list)  # step, scale before it; none without a scaler
+    broke_at: int | None = None  # the step in which what was trained broke: a loss that is not finite, or skips only
     digest: str | None = None
     conditions: dict[str, Any] = field(default_factory=dict)
     first_try: dict[str, Any] | None = None  # the timings and conditions of a try that was disturbed, and repeated
@@ -61,13 +64,18 @@ def timed(params: Params, machine: Mapping[str, Any], mode: str, repeat: int, pr
 
     before = snapshot(run.device)
     meter.start()
-    history = train(run, batches, params.steps, lap)
+    try:
+        history = train(run, batches, params.steps, lap)
+    except RunawayError as error:
+        return Trial(mode=mode, repeat=repeat, trained=False, why=str(error), broke_at=0)
     measured = meter.stop()
     conditions = between(before, snapshot(run.device), measured.total_seconds)
 
-    losses, skipped = history.losses.tolist(), skipped_steps(history.scales.tolist())
+    losses, scales = history.losses.tolist(), history.scales.tolist()
+    skipped = skipped_steps(scales)
     if why := _lost(losses, skipped):
-        return Trial(mode=mode, repeat=repeat, trained=False, why=why)
+        broke_at = identity.first_not_finite(losses, skipped) or 0
+        return Trial(mode=mode, repeat=repeat, trained=False, why=why, broke_at=broke_at)
     return Trial(
         **asdict(measured),
         mode=mode,
@@ -81,6 +89,7 @@ def timed(params: Params, machine: Mapping[str, Any], mode: str, repeat: int, pr
         optimizer_steps=run.step - len(skipped),
         skipped_steps=len(skipped),
         scaler=scaler_numbers(run),
+        scale_changes=scale_changes(scales) if run.scaler.is_enabled() else [],
         conditions=conditions,
         digest=identity.digest([state.get(run), losses]),
         losses=losses,

@@ -94,6 +94,15 @@ def skipped_steps(scales: list[float]) -> list[int]:
     return [step for step, (before, after) in enumerate(pairwise(scales)) if after < before]
 
 
+def scale_changes(scales: list[float]) -> list[tuple[int, float]]:
+    """Return the first scale with step 0, and each scale that is another than the one before with the step it led to.
+
+    A lower one is a skip of the step before, a higher one is growth after it.
+    """
+    changed = [(step, after) for step, (before, after) in enumerate(pairwise(scales), 1) if after != before]
+    return [(0, scales[0]), *changed]
+
+
 def scaler_numbers(run: Run) -> dict[str, float]:
     """Return the scaler's five numbers, or {} without one."""
     return {key.removeprefix("_"): value for key, value in run.scaler.state_dict().items()}

@@ -39,13 +39,13 @@ def _row(conditions: Mapping[str, Any], total_seconds: float) -> dict[str, Any]:
 def timer_rows(evidence: Evidence, summed: Mapping[str, Summary]) -> list[dict[str, Any]]:
     """Return for each mode that was measured what our timers cost a step, and that as a share of its steady step."""
     return [
-        _timers(limit["timer_seconds"], summed[mode].step_seconds) | {"mode": mode}
-        for mode, limit in evidence.limits.items()
-        if limit["timer_seconds"]
+        _timers(found["timer_seconds"], summed[mode].step_seconds) | {"mode": mode}
+        for mode, found in evidence.ceilings.items()
+        if found["timer_seconds"]
     ]
 
 
 def _timers(differences: list[float], step_seconds: float | None) -> dict[str, Any]:
     middle, low, high = median_interval(differences)
     share = max(high, 0.0) / step_seconds if step_seconds else None
-    return {"median": middle, "low": low, "high": high, "pairs": len(differences), "share": share}
+    return {"median": middle, "low": low, "high": high, "pairs": len(differences), "share": share, "shown": low > 0}
