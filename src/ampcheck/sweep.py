@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ampcheck.experiments import Experiment, dvc, experiments, git, why_failed
 
 START_SECONDS = 30  # within which DVC's worker must have begun the next size
 POLL_SECONDS = 1
+SETTLE_SECONDS = 5  # which DVC may take to note that an experiment has ended
 NOT_SHOWN = ("Updating lock file", "Generating lock file", "> exec", "WARNING: ")  # of DVC's own lines
 MADE = [":!params.yaml", ":!dvc.lock", ":!results", ":!reports"]  # by running, or part of the digest anyway
 
@@ -56,7 +58,7 @@ def _check_git(wanted: list[dict[str, Any]]) -> None:
 
 
 def _enqueue(names: dict[str, dict[str, Any]]) -> None:
-    known, now = experiments(), params.read()
+    known, now = _settled(names), params.read()
     copied = [] if git("ls-files", "results") else ["--copy-paths", "results"]  # the modes are not probed again
     for name, raw in names.items():
         old = known.get(name)
@@ -70,6 +72,15 @@ def _enqueue(names: dict[str, dict[str, Any]]) -> None:
         settings = [part for each in grid.overrides(now, raw) for part in ("-S", each)]
         dvc("exp", "run", "--queue", "--name", name, *copied, *settings, "report")
         print(f"{name}: queued", flush=True)
+
+
+def _settled(names: Collection[str]) -> dict[str, Experiment]:
+    """Return the experiments by name, after a while if one has ended of which DVC still says that it runs."""
+    known = experiments()
+    if any(known[name].state == "running" and not known[name].alive for name in names if name in known):
+        time.sleep(SETTLE_SECONDS)
+        return experiments()
+    return known
 
 
 def _follow(names: list[str]) -> None:
