@@ -1,5 +1,8 @@
 """The one door: `nox -l` lists what can be done. Everything is installed by pip, with the pins of constraints.txt."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import nox
@@ -40,6 +43,22 @@ def drill(session: nox.Session) -> None:
     if session.posargs and not (len(session.posargs) == 2 and session.posargs[0] == "--kills"):
         session.error(f"got {' '.join(session.posargs)}; give --kills N, or nothing")
     reproduce(session, [f"drill.kills={kills}" for kills in session.posargs[1:]], "drill")
+
+
+@nox.session
+def sweep(session: nox.Session) -> None:
+    """Time sizes as DVC's experiments and compare them: nox -s sweep -- laptop odd_batch, -S sizes.batch_size=8,9."""
+    install(session)
+    session.run("python", "-m", "ampcheck.sweep", *session.posargs)
+
+
+@nox.session
+def gate(session: nox.Session) -> None:
+    """Exit with 1 if what was measured is worse than at a revision, 2 if that can't be said: nox -s gate -- main."""
+    install(session)
+    command = [f"{session.bin}/python", "-m", "ampcheck.gate", *session.posargs]
+    if code := subprocess.run(command, env=os.environ | {"PYTHONPATH": "src"}, check=False).returncode:
+        sys.exit(code)  # nox's own would be 1 in place of 2
 
 
 @nox.session
@@ -85,10 +104,13 @@ def image(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, format, types, the Dockerfiles and compose.yaml."""
+    """Check style, format, types, the Dockerfiles, compose.yaml and the workflows."""
     install(session, "lint", "tests")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
     session.run("hadolint", "Dockerfile", "container/tests.Dockerfile")
     session.run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
+    workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    session.run("zizmor", "--offline", *workflows)

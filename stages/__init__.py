@@ -36,6 +36,12 @@ def inputs() -> tuple[Params, dict[str, Any], dict[str, Any]]:
     return params.load(), read_json(Path("results/machine.json")), read_json(Path("results/modes.json"))
 
 
+def leave_out(folder: Path) -> None:
+    """Replace `folder` by an empty one: with params.trials_only nothing older may pass for a result."""
+    with replaced_folder(folder):
+        print("left out: trials_only")
+
+
 def write_by_mode(folder: Path, modes: list[str], measure: Callable[[str], Any], line: Callable[[Any], str]) -> None:
     """Replace `folder` by a MODE.json for each of `modes`: what `measure` returns; print a `line` of each."""
     with replaced_folder(folder) as beside:

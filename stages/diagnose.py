@@ -12,7 +12,7 @@ from typing import Any
 from ampcheck.broken import broken_modes, named_modes
 from ampcheck.files import write_text
 from ampcheck.sentences import sentences
-from stages import inputs, run, write_by_mode
+from stages import inputs, leave_out, run, write_by_mode
 
 FOLDER = Path("results/diagnose")
 
@@ -21,13 +21,16 @@ def main() -> None:
     """data/, results/machine.json, modes.json, train/ -> results/diagnose/MODE.json, MODE.stack.txt."""
     given, machine, modes = inputs()
     by_hand = named_modes(given, sys.argv[1:])
+    if given.trials_only and not by_hand:
+        leave_out(FOLDER)
+        return
     wanted = dict.fromkeys(by_hand, 0) if by_hand else broken_modes(given, Path("results/train"))
     stacks = {}
 
     def diagnosed(mode: str) -> dict[str, Any]:
         if mode not in wanted:
             return {"mode": mode, "why": "it was not asked for" if by_hand else "none of its trials broke"}
-        from ampcheck.diagnosis import diagnose  # noqa: PLC0415 - it loads torch, which is rarely needed here
+        from ampcheck.diagnosis import diagnose
 
         result = asdict(diagnose(given, machine, mode, modes[mode], wanted[mode]))
         stacks[mode] = result["place"].pop("stack")

@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
-from ampcheck import inference
-from stages import inputs, run, write_by_mode
+from stages import inputs, leave_out, run, write_by_mode
 
 
 def main() -> None:
     """data/, results/machine.json, modes.json -> results/infer/MODE.json."""
     given, machine, modes = inputs()
+    if given.trials_only:
+        leave_out(Path("results/infer"))
+        return
+    from ampcheck import inference
+
     write_by_mode(
         Path("results/infer"),
         given.train.modes,

@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
-from ampcheck import memory
-from stages import inputs, run, write_by_mode
+from stages import inputs, leave_out, run, write_by_mode
 
 
 def main() -> None:
     """data/, results/machine.json, modes.json -> results/memory/MODE.json."""
     given, machine, modes = inputs()
+    if given.trials_only:
+        leave_out(Path("results/memory"))
+        return
+    from ampcheck import memory
+
     write_by_mode(
         Path("results/memory"),
         given.train.modes,

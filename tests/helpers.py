@@ -21,8 +21,8 @@ from ampcheck.timed import Trial
 from ampcheck.trial import write_trial
 
 ROOT = Path(__file__).parent.parent
-PIPELINE = ["src", "stages", "reports/template.md.j2", "dvc.yaml", "params.yaml", "sizes.yaml", ".dvc/config"]
-PIPELINE += [".dvcignore", ".gitignore"]
+PIPELINE = ["src", "stages", "reports/template.md.j2", "reports/sweep.md.j2", "dvc.yaml", "params.yaml", "sizes.yaml"]
+PIPELINE += [".dvc/config", ".dvc/plots/by_mode.json", ".dvcignore", ".gitignore"]
 TINY_SIZES = {"batch_size": 8, "in_size": 16, "out_size": 12, "num_layers": 2}
 TINY_RESUME = {"steps": 8, "stop_after": 4, "batch_size": 4, "overflow_at": [1, 5], "growth_interval": 3}
 

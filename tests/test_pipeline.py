@@ -154,6 +154,17 @@ def test_params_diff_shows_the_numbers_that_differ_and_nothing_else(done: Path, 
     }
 
 
+def test_another_command_makes_a_stage_run_again(done: Path, tmp_path: Path) -> None:
+    """Nothing else of the stage has changed."""
+    project = copied(done, tmp_path)
+    pipeline = (project / "dvc.yaml").read_text()
+    other = pipeline.replace("exec python -m stages.train ", "exec python -u -m stages.train ")
+    (project / "dvc.yaml").write_text(other)
+
+    assert other != pipeline
+    assert json.loads(run_in(project, "dvc", "status", "--json", "train@0").stdout) == {"train@0": ["changed command"]}
+
+
 def test_a_planted_difference_ends_in_a_complete_report_and_a_failure(done: Path, tmp_path: Path) -> None:
     """Checkpoint code that loses the growth tracker is found: leaf and loss are named, verify and `dvc repro` fail."""
     project = copied(done, tmp_path)

@@ -412,3 +412,26 @@ def test_the_steps_of_a_trial_are_those_that_it_takes(raw: dict[str, Any], tmp_p
 
     raw["train"]["accumulate"] = 2
     assert "\n6 steps a trial, " in written(given(raw), tmp_path)
+
+
+def test_with_trials_only_nothing_is_said_of_the_rest(raw: dict[str, Any], tmp_path: Path) -> None:
+    """Also where older results of all the rest lie about; the metrics have nulls for them."""
+    raw["trials_only"] = True
+    params = given(raw)
+    write_results(tmp_path / "results", params, {FP32: [2.0, 2.1, 2.0], BF16: [1.0, 1.0, 1.0]})
+    text = written(params, tmp_path)
+
+    assert "amp-bf16 is the fastest here." in text
+    assert "Only the trials were made (trials_only): nothing is known of resume" in text
+    left_out = (
+        "Why it is as fast",
+        "Memory of tensors",
+        "Resume",
+        "Inference",
+        "The numbers' health",
+        "Where it breaks",
+    )
+    assert not any(f"## {section}" in text for section in left_out)
+    assert "our timers cost" not in text
+    assert read_json(tmp_path / "reports/metrics.json")[BF16]["resume_bit_exact"] is None
+    assert findings(evidence.read(params, tmp_path / "results")) == []

@@ -28,7 +28,7 @@ def advice(evidence: Evidence, summed: Mapping[str, Summary]) -> list[str]:
         if mode != baseline:
             lines = (*_padding(step, ceilings), *_shapes(step), *_dtypes(mode, ceilings))
             found += [f"{mode}: {line}" for line in lines]
-    return found + [line for mode in summed for line in _weights(mode, baseline, evidence.memory)]
+    return found + [line for mode in evidence.memory for line in _weights(mode, baseline, evidence.memory)]
 
 
 def switched_on(mode: Mode, device: str) -> list[str]:

@@ -26,7 +26,8 @@ def decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary]
     if best := winner(evidence, summed):
         shaky = [mode for mode in (baseline, best) if _shaky(mode, evidence, summed)]
         but = f" But mind the warnings: trials of {' and '.join(shaky)} were disturbed, unsteady or invalid."
-        return [f"Use {best} here.{but if shaky else ''}"]
+        said = f"{best} is the fastest here." if evidence.params.trials_only else f"Use {best} here."
+        return [f"{said}{but if shaky else ''}"]
     faster = [mode for mode in compared if summed[mode].verdict == "faster"]
     if faster:
         return [f"{faster[0]} is faster here, but what it computes did not repeat to the same bits: see below."]
@@ -40,10 +41,14 @@ def decision(compared: list[str], evidence: Evidence, summed: dict[str, Summary]
 
 
 def winner(evidence: Evidence, summed: dict[str, Summary]) -> str | None:
-    """Return the fastest mode that is faster than the baseline and repeats to the same bits; None if there is none."""
+    """Return the fastest mode that is faster than the baseline and repeats to the same bits; None if there is none.
+
+    With params.trials_only it need not resume to the same bits: that was not tried.
+    """
     faster = {mode: summary.speedup or 0 for mode, summary in summed.items() if summary.verdict == "faster"}
-    repeats = [mode for mode in faster if summed[mode].resume_bit_exact and summed[mode].reproducible is not False]
-    safe = [mode for mode in repeats if not inexact(evidence.drill[mode])]
+    safe = [mode for mode in faster if summed[mode].reproducible is not False]
+    if not evidence.params.trials_only:
+        safe = [mode for mode in safe if summed[mode].resume_bit_exact and not inexact(evidence.drill[mode])]
     return max(safe, key=lambda mode: faster[mode], default=None)
 
 

@@ -108,7 +108,7 @@ def _strayed(mode: str, baseline: str, summed: dict[str, Summary]) -> str:
 
 def _grown(mode: str, summary: Summary, evidence: Evidence) -> str:
     """Of torch.compile on CUDA, where both peaks are of tensors; a CPU's peak has the whole program in it."""
-    counted = evidence.memory[mode]["here"]["peak_bytes"]
+    counted = evidence.memory[mode]["here"]["peak_bytes"] if mode in evidence.memory else None
     if not evidence.params.train.compile or evidence.machine["device"] == "cpu" or not counted:
         return ""
     times = (summary.peak_bytes or 0) / counted

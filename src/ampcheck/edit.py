@@ -26,16 +26,21 @@ def edit(path: Path, arguments: list[str]) -> None:
     )
     document = yaml.load(path.read_text(encoding="utf-8"))
     for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals:
-            _set(document, key, _value(argument, value))
-        else:
-            _set_sizes(document, argument, path.parent / "sizes.yaml")
+        apply(document, argument, path)
     text = io.StringIO()
     yaml.dump(document, text)
     params.validated(YAML(typ="safe", pure=True).load(text.getvalue()), path)
     if arguments:
         write_text(path, text.getvalue())
+
+
+def apply(document: Any, argument: str, path: Path) -> None:  # noqa: ANN401 - a tree of parameters
+    """Change the parameters `document`, read from `path`, by one argument. ValueError if it is wrong in itself."""
+    key, equals, value = argument.partition("=")
+    if equals:
+        _set(document, key, _value(argument, value))
+    else:
+        _set_sizes(document, argument, path.parent / "sizes.yaml")
 
 
 def _value(argument: str, value: str) -> object:

@@ -37,7 +37,7 @@ def update(folder: Path, raw: dict[str, Any]) -> str:
     kept = _probed(folder, machine, probed)
     if not lines and kept and _holds(folder / "workload.json", workload):
         return "nothing has changed"
-    examined = in_child(lambda _: _examined(raw), "environment")
+    examined = in_child(lambda _: _examined(raw, probe=not kept), "environment")
     lines += [f"params.yaml: {line}" for line in examined["errors"]]
     if lines:
         raise ValueError("\n".join(lines))
@@ -103,10 +103,10 @@ def fingerprint(machine: dict[str, Any], device: str) -> str:
     return hashlib.sha256(json.dumps([machine, device, visible, sources]).encode()).hexdigest()
 
 
-def _examined(raw: dict[str, Any]) -> dict[str, Any]:
-    from ampcheck import probe  # noqa: PLC0415 - it loads torch, which the parent must not: that would take a second
+def _examined(raw: dict[str, Any], *, probe: bool) -> dict[str, Any]:
+    from ampcheck.probe import examine  # noqa: PLC0415 - it loads torch, which the parent must not: that would take a second
 
-    return probe.examine(raw["device"], raw["workload"], raw["sizes"])
+    return examine(raw["device"], raw["workload"], raw["sizes"], probe=probe)
 
 
 def _probed(folder: Path, machine: dict[str, Any], probed: str) -> bool:

@@ -24,6 +24,7 @@ class Evidence:
     `trials` is indexed by (mode, repeat) and has the keys of MODE.json; `steps` has STEP_COLUMNS. `drill` has the
     available modes only; `across` has a result for each ordered pair of them, `kills` one for each killed run.
     `invalid` says of a trial, by (mode, repeat), why its timing can't be: its seconds are then missing everywhere.
+    With params.trials_only all from `ceilings` on are empty but `rehearse`.
     """
 
     params: Params
@@ -58,14 +59,13 @@ def read(params: Params, folder: Path) -> Evidence:
     trials[MEASURED] = trials[MEASURED].apply(pd.to_numeric)
     trials["net_peak_bytes"] = trials["peak_bytes"] - trials["data_bytes"]
     modes = read_json(folder / "modes.json")
-    available = [mode for mode in params.train.modes if modes[mode]["available"]]
-    ceilings = _by_mode(folder / "ceilings", params.train.modes)
+    available = [mode for mode in params.examined if modes[mode]["available"]]
+    ceilings = _by_mode(folder / "ceilings", params.examined)
     all_steps = pd.concat([_no_steps(), *steps], ignore_index=True)
     invalid = implausible(params, trials, all_steps, ceilings)
     for mode, repeat in invalid:
         trials.loc[(mode, repeat), TIMES] = math.nan
         all_steps.loc[(all_steps["mode"] == mode) & (all_steps["repeat"] == repeat), "seconds"] = math.nan
-    across, kills = (read_json(folder / "drill" / name) for name in ("across.json", "kills.json"))
     return Evidence(
         params=params,
         machine=read_json(folder / "machine.json"),
@@ -75,14 +75,13 @@ def read(params: Params, folder: Path) -> Evidence:
         invalid=invalid,
         ceilings=ceilings,
         rehearse=_by_mode(folder / "rehearse", params.train.modes),
-        memory=_by_mode(folder / "memory", params.train.modes),
-        infer=_by_mode(folder / "infer", params.train.modes),
-        numerics=_by_mode(folder / "numerics", params.train.modes),
-        diagnose=_by_mode(folder / "diagnose", params.train.modes),
-        resume=_by_mode(folder / "resume", params.train.modes),
+        memory=_by_mode(folder / "memory", params.examined),
+        infer=_by_mode(folder / "infer", params.examined),
+        numerics=_by_mode(folder / "numerics", params.examined),
+        diagnose=_by_mode(folder / "diagnose", params.examined),
+        resume=_by_mode(folder / "resume", params.examined),
         drill=_by_mode(folder / "drill", available),
-        across=[pair for pair in across if pair["from"] in available and pair["to"] in available],
-        kills=[kill for kill in kills["kills"] if kill["mode"] in available],
+        **_pairs_and_kills(folder / "drill", available),
     )
 
 
@@ -98,6 +97,16 @@ def _steps(path: Path, count: int) -> pd.DataFrame:
             f"{path}: not whole: {count} steps, none below 0 s; delete its folder, and `dvc repro` makes it"
         )
     return table
+
+
+def _pairs_and_kills(folder: Path, modes: list[str]) -> dict[str, list[dict[str, Any]]]:
+    if not modes:
+        return {"across": [], "kills": []}
+    across, kills = read_json(folder / "across.json"), read_json(folder / "kills.json")["kills"]
+    return {
+        "across": [pair for pair in across if pair["from"] in modes and pair["to"] in modes],
+        "kills": [kill for kill in kills if kill["mode"] in modes],
+    }
 
 
 def _by_mode(folder: Path, modes: list[str]) -> dict[str, dict[str, Any]]:

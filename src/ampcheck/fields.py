@@ -76,3 +76,13 @@ Modes = Annotated[list[Annotated[str, AfterValidator(_mode)]], Field(min_length=
 Repeats = Annotated[list[Natural], Field(min_length=1), AfterValidator(_distinct)]
 Steps = Annotated[list[Natural], AfterValidator(_distinct)]
 Sizes = Annotated[dict[str, Annotated[Any, BeforeValidator(_whole)]], AfterValidator(_sizes)]
+
+
+def flat(node: Any, name: str = "") -> dict[str, Any]:  # noqa: ANN401 - a tree of parameters
+    """Return the leaves of nested sections by their dotted names."""
+    if not isinstance(node, dict):
+        return {name: node}
+    found: dict[str, Any] = {}
+    for key, child in node.items():
+        found |= flat(child, f"{name}.{key}" if name else key)
+    return found

@@ -19,11 +19,17 @@ def findings(evidence: Evidence) -> list[str]:
             found.append(f"{mode}: not reproducible: its repeats ended with different bits")
         if not _autocast_showed(MODES[mode], evidence.rehearse[mode]):
             found.append(f"{mode}: autocast had no effect: no module's output is {MODES[mode].dtype}")
-        if missing := evidence.numerics[mode]["without_gradient"]:
-            names = ", ".join([*missing[:3], *["..."] * (len(missing) > 3)])
-            found.append(f"{mode}: parameters without a gradient that have one in float32: {names}")
-        found += [f"{mode}: {line}" for line in _resume_findings(evidence.resume[mode])]
+        if mode in evidence.numerics:
+            found += [f"{mode}: {line}" for line in _numerics_findings(evidence.numerics[mode])]
+        if mode in evidence.resume:
+            found += [f"{mode}: {line}" for line in _resume_findings(evidence.resume[mode])]
     return [*found, *(f"drill, {line}" for line in _drill_findings(evidence))]
+
+
+def _numerics_findings(result: dict[str, Any]) -> list[str]:
+    missing = result["without_gradient"]
+    names = ", ".join([*missing[:3], *["..."] * (len(missing) > 3)])
+    return [f"parameters without a gradient that have one in float32: {names}"] if missing else []
 
 
 def _resume_findings(result: dict[str, Any]) -> list[str]:

@@ -65,6 +65,9 @@ def _reproducible(summed: dict[str, Summary]) -> list[str]:
 
 
 def _resume(evidence: Evidence) -> list[str]:
+    if evidence.params.trials_only:
+        left_out = "resume, ceilings, numerics, memory of tensors and inference"
+        return [f"Only the trials were made (trials_only): nothing is known of {left_out}."]
     exact = {mode: result["controls"] for mode, result in evidence.resume.items() if result["bit_exact"]}
     missed = [mode for mode, controls in exact.items() if not all(control["caught"] for control in controls)]
     shown = [mode for mode in exact if mode not in missed]

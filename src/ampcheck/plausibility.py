@@ -24,10 +24,11 @@ def implausible(
     found = {}
     for trial in trials[trials["trained"]].reset_index().to_dict("records"):
         mode, repeat = trial["mode"], trial["repeat"]
-        if not ceilings[mode]["flops_per_second"] or ceilings[mode]["disturbed"]:
+        ceiling = ceilings.get(mode)
+        if ceiling is None or not ceiling["flops_per_second"] or ceiling["disturbed"]:
             continue
-        flops = sum(ceilings[mode]["step_flops"].values())
-        fastest = max(ceilings[mode]["flops_per_second"].values())
+        flops = sum(ceiling["step_flops"].values())
+        fastest = max(ceiling["flops_per_second"].values())
         rates = {
             "total": _rate(flops * batches / full, trial["total_seconds"]),
             "median step": _rate(flops, medians[mode, repeat]),

@@ -27,8 +27,11 @@ def find_device(asked: str) -> torch.device:
     return torch.device("cuda", index)
 
 
-def examine(device: str, workload: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {"errors": lines for the user, "device": facts for machine.json, "modes": what modes.json holds}."""
+def examine(device: str, workload: str, sizes: Mapping[str, Any], *, probe: bool = True) -> dict[str, Any]:
+    """Return {"errors": lines for the user, "device": facts for machine.json, "modes": what modes.json holds}.
+
+    Without `probe` the modes are left out: it takes a second where one is emulated.
+    """
     # One thread: on a busy machine several wait for each other, float32's as long as an emulated type computes.
     torch.set_num_threads(1)
     errors = []
@@ -43,7 +46,7 @@ def examine(device: str, workload: str, sizes: Mapping[str, Any]) -> dict[str, A
         errors += str(error).splitlines()
     if errors:
         return {"errors": errors}
-    return {"errors": [], "device": _device_facts(found), "modes": probe_modes(found)}
+    return {"errors": [], "device": _device_facts(found), "modes": probe_modes(found) if probe else {}}
 
 
 def probe_modes(device: torch.device) -> dict[str, dict[str, Any]]:

@@ -12,10 +12,10 @@ MISSING = "n/a"
 MANY = 1e6  # beyond it no figure here has digits that mean anything
 
 
-def render(values: dict[str, Any], templates: Path) -> str:
-    """Fill template.md.j2 in `templates`; every string is escaped, a missing value reads n/a."""
+def render(values: dict[str, Any], template: Path) -> str:
+    """Fill `template`; every string is escaped, a missing value reads n/a."""
     environment = Environment(
-        loader=FileSystemLoader(templates),
+        loader=FileSystemLoader(template.parent),
         finalize=_cell,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -23,7 +23,7 @@ def render(values: dict[str, Any], templates: Path) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= FILTERS
-    return environment.get_template("template.md.j2").render(values)
+    return environment.get_template(template.name).render(values)
 
 
 def _cell(value: object) -> object:

@@ -9,7 +9,7 @@ from ampcheck import figures
 from ampcheck.doubts import doubts
 from ampcheck.drill_tables import drill_tables
 from ampcheck.evidence import Evidence
-from ampcheck.fields import flow
+from ampcheck.fields import flat, flow
 from ampcheck.files import write_json, write_text
 from ampcheck.findings import differences, findings
 from ampcheck.gap_tables import gap_tables
@@ -35,7 +35,7 @@ def write(params: Params, results: Path, reports: Path) -> list[str]:
     write_text(reports / "steps.csv", evidence.steps.to_csv(index=False, lineterminator="\n"))
     figures.write(summed, evidence.steps, reports / "figures")
     shown = context(evidence, summed)
-    write_text(reports / "report.md", render(shown, reports))
+    write_text(reports / "report.md", render(shown, reports / "template.md.j2"))
     return list(shown["headline"])
 
 
@@ -64,7 +64,7 @@ def context(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]:
         "numerics": numerics_rows(evidence),
         "diagnoses": diagnosis_rows(evidence),
         "machine": evidence.machine,
-        "params": _flat(evidence.params.model_dump()),
+        "params": _params(evidence.params),
         "num_repeats": len(evidence.params.train.repeats),
         "band": evidence.params.report.band,
         "steps": evidence.params.steps,
@@ -91,10 +91,5 @@ def _memory(evidence: Evidence) -> list[str]:
     return sorted({str(kind) for kind in evidence.trials["memory"].dropna()})
 
 
-def _flat(node: Any, name: str = "") -> dict[str, Any]:  # noqa: ANN401 - a tree of parameters
-    if not isinstance(node, dict):
-        return {name: "null" if node is None else node}
-    found: dict[str, Any] = {}
-    for key, child in node.items():
-        found |= _flat(child, f"{name}.{key}" if name else key)
-    return found
+def _params(params: Params) -> dict[str, Any]:
+    return {key: "null" if value is None else value for key, value in flat(params.model_dump()).items()}

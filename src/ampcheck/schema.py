@@ -101,6 +101,7 @@ class Params(Section):
     seed: Annotated[Natural, Field(lt=2**32)]  # numpy's legacy seed takes no more
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda|cuda:\d+)$")]
     deterministic: bool
+    trials_only: bool
     workload: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
     sizes: Sizes
     data: Data
@@ -108,6 +109,11 @@ class Params(Section):
     resume: Resume
     drill: Drill
     report: Report
+
+    @property
+    def examined(self) -> list[str]:
+        """The modes that are looked at beyond their trials."""
+        return [] if self.trials_only else list(self.train.modes)
 
     @property
     def steps(self) -> int:

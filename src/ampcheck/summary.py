@@ -79,7 +79,7 @@ def _summary(evidence: Evidence, mode: str, steady: "pd.Series[float]") -> Summa
         optimizer_steps=_whole(median["optimizer_steps"]),
         skipped_steps=_whole(median["skipped_steps"]),
         reproducible=len(set(trained["digest"])) == 1 if len(trained) > 1 else None,
-        resume_bit_exact=evidence.resume[mode]["bit_exact"],
+        resume_bit_exact=evidence.resume.get(mode, {}).get("bit_exact"),
         why=None if failed.empty else str(failed["why"].iloc[0]),
         **_warmup(evidence, mode),
         **speed(evidence, mode, steady),
