@@ -79,7 +79,7 @@ def estimate(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests, as many at once as there are cores; arguments go to pytest."""
     install(session, "tests")
-    session.run("pytest", "-n", "auto", "--dist", "loadgroup", *session.posargs)
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", *session.posargs)
 
 
 @nox.session

@@ -43,7 +43,7 @@ def given(tiny_params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(data, "PATH", tmp_path / "data")
     sizes = {"batch_size": 64, "in_size": 256, "out_size": 256, "num_layers": 2}
     given = tiny_params.model_copy(
-        update={"sizes": sizes, "train": tiny_params.train.model_copy(update={"epochs": 200})}
+        update={"sizes": sizes, "train": tiny_params.train.model_copy(update={"epochs": 60})}
     )
     workload = workloads.load(given.workload, sizes)
     data.make(data.PATH, workload, seed=0, num_batches=given.data.num_batches, batch_size=64)

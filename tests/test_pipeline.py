@@ -12,7 +12,6 @@ from ampcheck import params
 from tests.helpers import TINY_SIZES, copy_pipeline, edit_params, environment, run_in
 from tests.second_path import agrees
 
-pytestmark = pytest.mark.xdist_group("pipeline")  # one worker, so that the pipeline runs but once for most of them
 SKIPPED = "didn't change, skipping"
 TRIAL_KEYS = {"trained", "why", "steps", "total_seconds", "first_step_seconds", "peak_bytes", "memory", "data_bytes"}
 TRIAL_KEYS |= {"clock", "final_loss", "optimizer_steps", "skipped_steps", "scaler", "digest"}

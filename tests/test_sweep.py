@@ -14,7 +14,6 @@ import pytest
 from ampcheck import sweep
 from tests.helpers import copy_pipeline, edit_params, environment, run_in
 
-pytestmark = pytest.mark.xdist_group("sweep")  # one worker, so that the sweep runs but once
 VARIABLES = environment() | {"PYTHONPATH": "src"}
 SWEEP = [sys.executable, "-m", "ampcheck.sweep", "small", "huge"]
 TINY = "workload: ampcheck.workloads.mlp:build, num_layers: 2, out_size: 12"
