@@ -7,11 +7,11 @@ and 0.1 if it is left out.
 import io
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZipFile
 
 from ampcheck import evidence, params
 from ampcheck.comparison import of_mode
@@ -66,9 +66,10 @@ def at_revision(rev: str) -> Evidence:
     sha = git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}").strip()
     if not git("ls-tree", sha, "results/train"):
         raise ValueError(f"{rev} holds no results; commit results/ and reports/ after a `dvc repro` there")
-    packed = subprocess.run(["git", "archive", sha, "params.yaml", "results"], capture_output=True, check=True).stdout
-    with TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
+    archive = ["git", "archive", "--format=zip", sha, "params.yaml", "results"]
+    packed = subprocess.run(archive, capture_output=True, check=True).stdout
+    with TemporaryDirectory() as folder, ZipFile(io.BytesIO(packed)) as files:
+        files.extractall(folder)
         return evidence.read(params.load(Path(folder, "params.yaml")), Path(folder, "results"))
 
 
