@@ -42,6 +42,20 @@ def leave_out(folder: Path) -> None:
         print("left out: trials_only")
 
 
+def examine(folder: Path, tools: Callable[[], tuple[Callable[..., Any], Callable[[Any], str]]]) -> None:
+    """Replace `folder` by what is found of each mode; with params.trials_only it is left out, and nothing loaded.
+
+    `tools` loads and returns what examines a mode, called with params.yaml, machine.json, the mode and its entry in
+    modes.json, and what tells its result in a line.
+    """
+    given, machine, modes = inputs()
+    if given.trials_only:
+        leave_out(folder)
+        return
+    find, line = tools()
+    write_by_mode(folder, given.train.modes, lambda mode: find(given, machine, mode, modes[mode]), line)
+
+
 def write_by_mode(folder: Path, modes: list[str], measure: Callable[[str], Any], line: Callable[[Any], str]) -> None:
     """Replace `folder` by a MODE.json for each of `modes`: what `measure` returns; print a `line` of each."""
     with replaced_folder(folder) as beside:

@@ -1,24 +1,22 @@
 """What the device reaches and where a step's time goes, for every mode that is trained."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from stages import inputs, leave_out, run, write_by_mode
+from stages import examine, run
 
 
 def main() -> None:
     """data/, results/machine.json, modes.json -> results/ceilings/MODE.json."""
-    given, machine, modes = inputs()
-    if given.trials_only:
-        leave_out(Path("results/ceilings"))
-        return
+    examine(Path("results/ceilings"), tools)
+
+
+def tools() -> tuple[Callable[..., Any], Callable[[Any], str]]:
+    """Load what examines a mode, and torch with it."""
     from ampcheck import ceilings
 
-    write_by_mode(
-        Path("results/ceilings"),
-        given.train.modes,
-        lambda mode: ceilings.find_ceilings(given, machine, mode, modes[mode]),
-        ceilings.line,
-    )
+    return ceilings.find_ceilings, ceilings.line
 
 
 run(main)

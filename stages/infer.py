@@ -1,24 +1,22 @@
 """The forward pass alone, for every mode that is trained."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from stages import inputs, leave_out, run, write_by_mode
+from stages import examine, run
 
 
 def main() -> None:
     """data/, results/machine.json, modes.json -> results/infer/MODE.json."""
-    given, machine, modes = inputs()
-    if given.trials_only:
-        leave_out(Path("results/infer"))
-        return
+    examine(Path("results/infer"), tools)
+
+
+def tools() -> tuple[Callable[..., Any], Callable[[Any], str]]:
+    """Load what examines a mode, and torch with it."""
     from ampcheck import inference
 
-    write_by_mode(
-        Path("results/infer"),
-        given.train.modes,
-        lambda mode: inference.infer(given, machine, mode, modes[mode]),
-        inference.line,
-    )
+    return inference.infer, inference.line
 
 
 run(main)

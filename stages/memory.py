@@ -1,24 +1,22 @@
 """What the tensors of every mode take, counted here and foreseen for CUDA."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from stages import inputs, leave_out, run, write_by_mode
+from stages import examine, run
 
 
 def main() -> None:
     """data/, results/machine.json, modes.json -> results/memory/MODE.json."""
-    given, machine, modes = inputs()
-    if given.trials_only:
-        leave_out(Path("results/memory"))
-        return
+    examine(Path("results/memory"), tools)
+
+
+def tools() -> tuple[Callable[..., Any], Callable[[Any], str]]:
+    """Load what examines a mode, and torch with it."""
     from ampcheck import memory
 
-    write_by_mode(
-        Path("results/memory"),
-        given.train.modes,
-        lambda mode: memory.measure(given, machine, mode, modes[mode]),
-        memory.line,
-    )
+    return memory.measure, memory.line
 
 
 run(main)

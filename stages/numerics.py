@@ -1,24 +1,22 @@
 """The health of the numbers of every mode that can run here, in a few untimed steps."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from stages import inputs, leave_out, run, write_by_mode
+from stages import examine, run
 
 
 def main() -> None:
     """data/, results/machine.json, modes.json -> results/numerics/MODE.json."""
-    given, machine, modes = inputs()
-    if given.trials_only:
-        leave_out(Path("results/numerics"))
-        return
+    examine(Path("results/numerics"), tools)
+
+
+def tools() -> tuple[Callable[..., Any], Callable[[Any], str]]:
+    """Load what examines a mode, and torch with it."""
     from ampcheck import numerics
 
-    write_by_mode(
-        Path("results/numerics"),
-        given.train.modes,
-        lambda mode: numerics.examine(given, machine, mode, modes[mode]),
-        numerics.line,
-    )
+    return numerics.examine, numerics.line
 
 
 run(main)

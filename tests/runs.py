@@ -11,11 +11,12 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, StepLR
 
-from ampcheck import checkpoint, launch, state, workloads
+from ampcheck import checkpoint, data, launch, state, workloads
 from ampcheck.identity import Leaves, leaves
 from ampcheck.options import Options
 from ampcheck.precision import MODES
 from ampcheck.run import Run, start
+from ampcheck.schema import Params
 from ampcheck.training import train
 from ampcheck.workloads import Batch, Workload
 
@@ -59,6 +60,14 @@ def batches(count: int = 8) -> list[Batch]:
     """Batches as `data.load` returns them."""
     made = [stateful().batch(np.random.default_rng(seed)) for seed in range(count)]
     return [{name: torch.as_tensor(array) for name, array in batch.items()} for batch in made]
+
+
+def broken(raw: dict[str, Any], kind: str) -> Params:
+    """The parameters of a workload that breaks, whose data is made where `data.PATH` is."""
+    raw |= {"workload": "tests.broken_workloads:build", "sizes": {"batch_size": 8, "kind": kind}}
+    given = Params.model_validate(raw)
+    data.make(data.PATH, workloads.load(given.workload, given.sizes), seed=0, num_batches=4, batch_size=8)
+    return given
 
 
 def trained(steps: int, *args: Any, **changed: Any) -> Run:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ampcheck import data, island, workloads
+from ampcheck import data, island
 from ampcheck.broken import broken_modes, named_modes
 from ampcheck.diagnosis import Diagnosis, diagnose
 from ampcheck.files import write_json
@@ -25,6 +25,7 @@ from ampcheck.watch import Watch
 from ampcheck.workloads import Batch, Modules
 from tests import broken_workloads
 from tests.helpers import copy_pipeline, edit_params, run_in
+from tests.runs import broken
 
 FP16, BF16 = "amp-fp16", "amp-bf16"
 MACHINE = {"device": "cpu", "threads": 1}
@@ -36,15 +37,7 @@ Diagnose = Callable[..., Diagnosis]
 def diagnosed(raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Diagnose:
     """Return a function that diagnoses a kind of broken workload in a mode."""
     monkeypatch.setattr(data, "PATH", tmp_path / "data")
-    raw["workload"] = "tests.broken_workloads:build"
-
-    def find(kind: str, mode: str, available: Any = HERE) -> Diagnosis:
-        raw["sizes"] = {"batch_size": 8, "kind": kind}
-        given = Params.model_validate(raw)
-        data.make(data.PATH, workloads.load(given.workload, given.sizes), seed=0, num_batches=4, batch_size=8)
-        return diagnose(given, MACHINE, mode, available)
-
-    return find
+    return lambda kind, mode, available=HERE: diagnose(broken(raw, kind), MACHINE, mode, available)
 
 
 def fresh(kind: str, mode: str) -> tuple[Run, list[Batch]]:

@@ -21,7 +21,7 @@ from ampcheck.schema import Params
 from ampcheck.training import scale_changes, train
 from ampcheck.trial import run_trial
 from tests.helpers import write_results
-from tests.runs import batches, fresh
+from tests.runs import batches, broken, fresh
 from tests.test_report import given, tables, written
 
 FP16, BF16 = "amp-fp16", "amp-bf16"
@@ -34,15 +34,7 @@ Examine = Callable[..., Numerics]
 def examined(raw: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Examine:
     """Return a function that examines a kind of broken workload in a mode."""
     monkeypatch.setattr(data, "PATH", tmp_path / "data")
-    raw["workload"] = "tests.broken_workloads:build"
-
-    def find(kind: str, mode: str, available: Any = HERE) -> Numerics:
-        raw["sizes"] = {"batch_size": 8, "kind": kind}
-        params = Params.model_validate(raw)
-        data.make(data.PATH, workloads.load(params.workload, params.sizes), seed=0, num_batches=4, batch_size=8)
-        return examine(params, MACHINE, mode, available)
-
-    return find
+    return lambda kind, mode, available=HERE: examine(broken(raw, kind), MACHINE, mode, available)
 
 
 def test_gradients_that_underflow_without_a_scaler_are_named(examined: Examine) -> None:

@@ -19,6 +19,7 @@ from torch.library import Library, fallthrough_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from ampcheck.refusals import HALF
 from ampcheck.workloads import Optimizers
 
 # What autocast knows on CUDA only, but does not run in float32: what takes the widest type among its inputs, and what
@@ -122,7 +123,7 @@ def _told(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cast(value: Any) -> Any:  # noqa: ANN401
-    sixteen_bits = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+    sixteen_bits = isinstance(value, torch.Tensor) and value.dtype in HALF
     return value.float() if sixteen_bits else value
 
 

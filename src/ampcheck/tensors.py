@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ampcheck.refusals import HALF
 from ampcheck.run import Run
 from ampcheck.training import train
 from ampcheck.workloads import Batch
@@ -23,7 +24,6 @@ HOST = "host"  # counts of steps, which torch keeps off the device unless told o
 COPIES, ACTIVATIONS = "copies_in_16_bits", "activations"
 KINDS = (DATA, PARAMETERS, GRADIENTS, OPTIMIZER_STATE, COPIES, ACTIVATIONS)
 GRANULES = {"cpu": 1, "cuda": 512}  # bytes; the CUDA caching allocator gives out multiples of it
-SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 STEPS = 2  # the first makes the optimizer's state, and gradients that stay as zeros; later ones are like the second
 
 
@@ -71,7 +71,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tree_leaves(made):
             if isinstance(tensor, torch.Tensor):
                 self.take(tensor)
-        if func is torch.ops.aten._to_copy.default and made.dtype in SIXTEEN_BITS and self._is_parameter(args[0]):  # noqa: SLF001
+        if func is torch.ops.aten._to_copy.default and made.dtype in HALF and self._is_parameter(args[0]):  # noqa: SLF001
             self.take(made, COPIES)
         return made
 
