@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ampcheck import evidence
-from ampcheck.advice import advice, switched_on
+from ampcheck.advice import advice
+from ampcheck.decision import switched_on
 from ampcheck.files import write_json
 from ampcheck.gap import Gap, gaps, steps
 from ampcheck.precision import MODES
@@ -159,15 +160,40 @@ def test_a_tiny_network_is_not_bound_by_its_device(results: Results, tmp_path: P
     assert "```python" not in text
 
 
-@pytest.mark.parametrize(("saved", "said"), [(0.3, "5 %) less here: pad it"), (-0.3, "5 %) more here: leave it")])
-def test_the_cost_of_an_odd_dimension_is_told(results: Results, saved: float, said: str) -> None:
-    """With what to do, for modes with other matmuls than float32's own."""
-    odd = {"padding_seconds": {"30521": saved}}
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        ([0.8, 0.81, 0.79], "10 % less here (95 % interval -11 to -8.7 %, 3 pairs): pad it."),
+        ([1.25, 1.26, 1.24], "12 % more here (95 % interval +11 to +14 %, 3 pairs): leave it."),
+        ([1.0, 1.001, 0.999], "interval -0.12 to +0.12 %, 3 pairs): that is not worth it here."),
+        ([0.5, 1.5, 1.0], "3 pairs): more than these pairs can tell."),
+    ],
+)
+def test_the_cost_of_an_odd_dimension_is_told(results: Results, factors: list[float], said: str) -> None:
+    """By the interval of pairs: what to do, or that they can't tell; for modes with other matmuls than float32's."""
+    odd = {"paddings": {"30521": {"flops_share": 1.0, "as_is_seconds": [1.0] * 3, "padded_seconds": factors}}}
     both = lines(results(**{FP32: odd, BF16: odd}))
 
-    assert "amp-bf16: a matmul has a dimension of 30521, no multiple of 8: with 30528 a step takes 300 ms" in both
+    assert "amp-bf16: a matmul has a dimension of 30521, no multiple of 8: with 30528 a step takes " in both
     assert said in both
     assert "fp32: " not in both
+    assert "30521" not in lines(results(**{BF16: odd | {"disturbed": ["its threads waited"]}}))
+
+
+def test_a_profiled_step_unlike_the_timed_ones_is_a_doubt(results: Results, tmp_path: Path) -> None:
+    """Its parts, scaled, may be another machine's."""
+    slow = {part: 1.5 * seconds for part, seconds in OF_BF16.items()}
+    text = written(results(**{BF16: {"parts": slow, "alone_seconds": 4.35}}).params, tmp_path)
+
+    assert "- amp-bf16: its profiled steps took 1.5 times as long as the timed ones; if the machine was busy" in text
+    assert "- fp32: its profiled" not in text
+
+
+def test_memory_has_one_bandwidth(results: Results) -> None:
+    """The best that any mode's process saw."""
+    moves = {"moved_bytes": 2.7 * 7.5e9, "bytes_per_second": 1e10}
+
+    assert "GB/s" not in lines(results(**{BF16: moves, FP32: {"bytes_per_second": 1e11}}))
 
 
 def test_what_moves_much_memory_is_bound_by_it(results: Results) -> None:

@@ -10,11 +10,13 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ampcheck import launch, shapes, workloads
-from ampcheck.operations import Call, Like, Operations, Recorder
+from ampcheck.calls import Call, Like
+from ampcheck.operations import Operations, Recorder
 from ampcheck.options import Options
+from ampcheck.padding import paddings
 from ampcheck.precision import MODES
 from ampcheck.run import Run, start
-from ampcheck.shapes import by_dtype, by_kind, dominant_shapes, in_order, padding_seconds
+from ampcheck.shapes import by_dtype, by_kind, dominant_shapes, in_order
 from ampcheck.training import train
 from ampcheck.workloads import Batch, Workload
 
@@ -145,16 +147,34 @@ def test_every_call_can_be_made_again(name: str) -> None:
     assert all(shape.seconds > 0 for shape in dominant)
 
 
-def test_operands_are_shared_where_they_would_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal calls then have the same ones."""
-    calls = recorded(small("mlp"), "fp32").calls * 2
-    made: list[Call] = []
-    monkeypatch.setattr(Call, "made", lambda call, device: made.append(call))
-    in_order(calls, CPU)
-    monkeypatch.setattr(shapes, "MOST_BYTES", 0)
-    in_order(calls, CPU)
+def test_what_lay_in_one_place_does_so_again() -> None:
+    """The weight of the forward pass is that of the backward pass, also where it is transposed."""
+    calls = [call for call in recorded(small("mlp"), "fp32").calls if call.again]
+    held: dict[Any, torch.Tensor] = {}
+    for call in calls:
+        call.made(CPU, held)
 
-    assert len(made) == len(calls) + len(set(calls))
+    assert {place[0] for place in held} == {like.address for call in calls for like in call.tensors} | biases(calls)
+    assert len(held) < len(biases(calls)) + sum(len(call.tensors) for call in calls)
+
+
+def biases(calls: list[Call]) -> set[int]:
+    """Where they lie."""
+    return {each.address for call in calls for each in call.args if isinstance(each, Like) and len(each.shape) == 1}
+
+
+def test_operands_share_places_where_they_would_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call can still be made, with one place for all that is as large."""
+    calls = recorded(small("mlp"), "fp32").calls
+    monkeypatch.setattr(shapes, "MOST_BYTES", 0)
+    one_after_the_other, share = in_order(calls, CPU)
+    again = Recorder()
+    with again:
+        one_after_the_other()
+    sizes = {(like.shape, like.dtype) for call in again.found.calls for like in call.tensors}
+
+    assert share == 1.0
+    assert len({like.address for call in again.found.calls for like in call.tensors}) <= len(sizes)
 
 
 def test_the_cost_of_a_vocabulary_of_30521_is_measured() -> None:
@@ -162,7 +182,7 @@ def test_the_cost_of_a_vocabulary_of_30521_is_measured() -> None:
     calls = recorded(small("transformer"), "amp-bf16").calls
     wide = [call for call in set(calls) if any(30521 in tensor.shape for tensor in call.tensors)]
 
-    assert set(padding_seconds(calls, CPU)) == {"30521"}
+    assert set(paddings(calls, CPU)) == {"30521"}
     assert len(wide) == 3
     for call in wide:
         before, after = call.made(CPU)(), call.padded(30521, 30528).made(CPU)()
@@ -188,7 +208,7 @@ def test_a_step_without_flops_has_nothing_to_call() -> None:
     one_after_the_other, share = in_order([], CPU)
     one_after_the_other()
 
-    assert (share, dominant_shapes([], CPU), padding_seconds([], CPU)) == (1.0, [], {})
+    assert (share, dominant_shapes([], CPU), paddings([], CPU)) == (1.0, [], {})
 
 
 def test_a_batch_dimension_is_not_padded() -> None:

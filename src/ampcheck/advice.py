@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pandas as pd
+
 from ampcheck.evidence import Evidence
-from ampcheck.gap import Step, steps
-from ampcheck.precision import MODES, Mode
+from ampcheck.gap import Step, bytes_per_second, steps
+from ampcheck.precision import MODES
+from ampcheck.stats import paired_ratio
 from ampcheck.summary import Summary
 
 WAITING = 0.2  # of a step
@@ -24,27 +27,11 @@ def advice(evidence: Evidence, summed: Mapping[str, Summary]) -> list[str]:
     found = [*_no_hardware(evidence, summed), *_waits(evidence), *_tf32(summed)]
     for mode, step in steps(evidence, summed).items():
         ceilings = evidence.ceilings[mode]
-        found += [f"{mode}: {line}" for line in (*_host(step), *_bandwidth(step, ceilings))]
+        found += [f"{mode}: {line}" for line in (*_host(step), *_bandwidth(step, ceilings, bytes_per_second(evidence)))]
         if mode != baseline:
             lines = (*_padding(step, ceilings), *_shapes(step), *_dtypes(mode, ceilings))
             found += [f"{mode}: {line}" for line in lines]
     return found + [line for mode in evidence.memory for line in _weights(mode, baseline, evidence.memory)]
-
-
-def switched_on(mode: Mode, device: str) -> list[str]:
-    """Return the lines of code that switch a mode on, in a loop that has none."""
-    kind = device.partition(":")[0]
-    lines = (
-        [] if mode.fp32_precision == "ieee" else [f'torch.backends.fp32_precision = "{mode.fp32_precision}"  # once']
-    )
-    if mode.scaler:
-        lines.append(f'scaler = torch.amp.GradScaler("{kind}")  # once')
-    if mode.autocast:
-        lines.append(f'with torch.autocast("{kind}", dtype=torch.{mode.dtype}):')
-        lines.append("    loss = ...  # the forward pass and the loss, nothing else")
-    if mode.scaler:
-        lines += ["scaler.scale(loss).backward()", "scaler.step(optimizer)", "scaler.update()"]
-    return lines
 
 
 def _no_hardware(evidence: Evidence, summed: Mapping[str, Summary]) -> Iterator[str]:
@@ -89,26 +76,34 @@ def _host(step: Step) -> Iterator[str]:
         )
 
 
-def _bandwidth(step: Step, found: Mapping[str, Any]) -> Iterator[str]:
+def _bandwidth(step: Step, found: Mapping[str, Any], copied: float) -> Iterator[str]:
     seconds = sum(step.parts[part] for part in ("casts", "other", "optimizer", "scaler"))
     rate = found["moved_bytes"] / seconds if seconds else 0.0
-    if seconds / step.seconds >= BOUND_SHARE and rate >= BOUND_RATE * found["bytes_per_second"]:
+    if seconds / step.seconds >= BOUND_SHARE and rate >= BOUND_RATE * copied:
         yield (
             f"{seconds / step.seconds * 100:.0f} % of a step moves {rate / 1e9:.3g} GB/s, where a copy reaches "
-            f"{found['bytes_per_second'] / 1e9:.3g}: memory limits it, not arithmetic; train.compile joins operations, "
+            f"{copied / 1e9:.3g}: memory limits it, not arithmetic; train.compile joins operations, "
             "and optimizers have fused=True."
         )
 
 
 def _padding(step: Step, found: Mapping[str, Any]) -> Iterator[str]:
-    for name, saved in found["padding_seconds"].items():
-        share = saved / sum(found["parts"].values())
-        to = -(-int(name) // 8) * 8
-        less, what = ("less", "pad it") if saved > 0 else ("more", "leave it")
-        what = what if abs(share) >= MATTERS else "that is not worth it here"
+    for name, pairs in found["paddings"].items():
+        if found["disturbed"]:
+            return
+        ratio = paired_ratio(pd.Series(pairs["as_is_seconds"]), pd.Series(pairs["padded_seconds"]))
+        eligible = step.parts["matmul"] * pairs["flops_share"] / step.seconds
+        saved, least, most = (eligible * (1 - 1 / (each or 1)) for each in (ratio.mean, ratio.low, ratio.high))
+        if least >= MATTERS:
+            what = "pad it"
+        elif most <= -MATTERS:
+            what = "leave it"
+        else:
+            what = "that is not worth it here" if most < MATTERS else "more than these pairs can tell"
         yield (
-            f"a matmul has a dimension of {name}, no multiple of 8: with {to} a step takes "
-            f"{abs(share) * step.seconds * 1000:.3g} ms ({abs(share) * 100:.2g} %) {less} here: {what}."
+            f"a matmul has a dimension of {name}, no multiple of 8: with {-(-int(name) // 8) * 8} a step takes "
+            f"{abs(saved) * 100:.2g} % {'less' if saved > 0 else 'more'} here (95 % interval {-most * 100:+.2g} to "
+            f"{-least * 100:+.2g} %, {ratio.pairs} pairs): {what}."
         )
 
 

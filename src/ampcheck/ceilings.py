@@ -14,15 +14,17 @@ from typing import Any
 import torch
 
 from ampcheck import data, rates
+from ampcheck.calls import Call
 from ampcheck.conditions import between, snapshot
 from ampcheck.launch import Failure, attempt, eager, fresh_run
-from ampcheck.operations import Call, Recorder
+from ampcheck.operations import Recorder
+from ampcheck.padding import Padding, paddings
 from ampcheck.processes import Progress
 from ampcheck.profiled import step_parts
 from ampcheck.reference import Setup
 from ampcheck.run import Run
 from ampcheck.schema import Params
-from ampcheck.shapes import Shape, by_dtype, by_kind, dominant_shapes, in_order, padding_seconds
+from ampcheck.shapes import Shape, by_dtype, by_kind, dominant_shapes, in_order
 from ampcheck.timers import timer_seconds
 from ampcheck.training import train
 from ampcheck.workloads import Batch
@@ -37,8 +39,7 @@ class Ceilings:
     `flops_per_second` has the best rate that was seen of "matmul", and of "convolution" where the step has one, at any
     shape; `step_flops` those of a step by the same kinds. `shapes` are the workload's dominant ones. `parts` are the
     seconds of a step by `profiled.PARTS`; `alone_seconds` is what its matmuls and convolutions take in their order, but
-    with nothing else. `padding_seconds` has, for a matmul's dimension that is no multiple of 8, what a step would save
-    with it raised to the next one.
+    with nothing else. `paddings` are by the matmuls' rows and columns that are no multiple of 8.
     `timer_seconds` has, pair by pair, a step's time with our timers less that without, on the drill's network.
     """
 
@@ -52,7 +53,7 @@ class Ceilings:
     moved_bytes: int | None = None  # read and written in a step by operations without flops
     shapes: list[Shape] = field(default_factory=list)
     alone_seconds: float | None = None
-    padding_seconds: dict[str, float] = field(default_factory=dict)
+    paddings: dict[str, Padding] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)
     waits: dict[str, int] = field(default_factory=dict)  # calls of a step that wait for the device, by the user's line
     timer_seconds: list[float] = field(default_factory=list)
@@ -75,6 +76,7 @@ def find_ceilings(params: Params, machine: Mapping[str, Any], mode: str, availab
 
     result = attempt(found, f"ceilings {mode}")
     if isinstance(result, Ceilings) and result.disturbed:  # as a trial that was disturbed: once more
+        print(f"{mode}: disturbed, so tried again: {'; '.join(result.disturbed)}", flush=True)
         result = attempt(found, f"ceilings {mode}")
     return Ceilings(mode=mode, why=result.why) if isinstance(result, Failure) else result
 
@@ -133,5 +135,5 @@ def _rates(device: torch.device, dtype: str, calls: list[Call]) -> dict[str, Any
         "flops_per_second": best,
         "bytes_per_second": rates.best_rate(rates.copies, device, torch.float32),
         "shapes": shapes,
-        "padding_seconds": padding_seconds(calls, device),
+        "paddings": paddings(calls, device),
     }

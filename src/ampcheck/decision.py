@@ -3,7 +3,7 @@
 from ampcheck.comparison import of_mode
 from ampcheck.evidence import Evidence
 from ampcheck.findings import inexact
-from ampcheck.precision import MODES
+from ampcheck.precision import MODES, Mode
 from ampcheck.summary import Summary
 
 
@@ -64,3 +64,19 @@ def _shaky(mode: str, evidence: Evidence, summed: dict[str, Summary]) -> bool:
     disturbed = any(each.get("disturbed") for each in of_mode(evidence.trials, mode)["conditions"])
     invalid = any(mode == of for of, _ in evidence.invalid)
     return disturbed or invalid or bool(summed[mode].unsettled_trials)
+
+
+def switched_on(mode: Mode, device: str) -> list[str]:
+    """Return the lines of code that switch a mode on, in a loop that has none."""
+    kind = device.partition(":")[0]
+    lines = (
+        [] if mode.fp32_precision == "ieee" else [f'torch.backends.fp32_precision = "{mode.fp32_precision}"  # once']
+    )
+    if mode.scaler:
+        lines.append(f'scaler = torch.amp.GradScaler("{kind}")  # once')
+    if mode.autocast:
+        lines.append(f'with torch.autocast("{kind}", dtype=torch.{mode.dtype}):')
+        lines.append("    loss = ...  # the forward pass and the loss, nothing else")
+    if mode.scaler:
+        lines += ["scaler.scale(loss).backward()", "scaler.step(optimizer)", "scaler.update()"]
+    return lines

@@ -13,6 +13,7 @@ from ampcheck.summary import Summary
 
 UNEXPLAINED = 0.1  # of what lies between a step and its ceiling
 MATTERS = 0.02  # of a step
+APART = 0.25  # that a profiled step may differ from the timed ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class Step:
 
     mode: str
     seconds: float
+    profiled_seconds: float
     parts: dict[str, float]
     alone_seconds: float
     ceiling_seconds: float
@@ -80,9 +82,21 @@ def ceiling_seconds(found: Mapping[str, Any]) -> float:
     return sum(float(flops / found["flops_per_second"][kind]) for kind, flops in found["step_flops"].items())
 
 
+def bytes_per_second(evidence: Evidence) -> float:
+    """Return the best rate at which memory was copied, whichever mode's process saw it: it is the device's."""
+    return max((float(found["bytes_per_second"] or 0) for found in evidence.ceilings.values()), default=0.0)
+
+
 def unexplained(evidence: Evidence, summed: Mapping[str, Summary]) -> Iterator[str]:
-    """Yield a doubt for each mode whose matmuls take longer, or shorter, in a step than anything measured says."""
+    """Yield a doubt for each mode whose matmuls take longer, or shorter, in a step than anything measured says.
+
+    And for each whose profiled steps are not like the timed ones.
+    """
     way_out = "if the machine was busy, measure again: dvc repro --force ceilings."
+    for step in steps(evidence, summed).values():
+        ratio = step.profiled_seconds / step.seconds
+        if not 1 / (1 + APART) <= ratio <= 1 + APART:
+            yield f"{step.mode}: its profiled steps took {ratio:.2g} times as long as the timed ones; {way_out}"
     for gap in gaps(evidence, summed):
         share, negligible = gap.unexplained_share or 0, MATTERS * gap.step_seconds
         if gap.seconds < -negligible:
@@ -94,10 +108,12 @@ def unexplained(evidence: Evidence, summed: Mapping[str, Summary]) -> Iterator[s
 
 
 def _step(mode: str, found: Mapping[str, Any], seconds: float) -> Step:
-    scale = seconds / sum(found["parts"].values())
+    profiled_seconds = sum(found["parts"].values())
+    scale = seconds / profiled_seconds
     return Step(
         mode=mode,
         seconds=seconds,
+        profiled_seconds=profiled_seconds,
         parts={part: scale * taken for part, taken in found["parts"].items()},
         alone_seconds=scale * found["alone_seconds"],
         ceiling_seconds=ceiling_seconds(found),

@@ -3,10 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-from ampcheck.advice import advice, switched_on
-from ampcheck.decision import winner
+from ampcheck.advice import advice
+from ampcheck.decision import switched_on, winner
 from ampcheck.evidence import Evidence
-from ampcheck.gap import ceiling_seconds, gaps, steps
+from ampcheck.gap import Step, bytes_per_second, ceiling_seconds, gaps, steps
 from ampcheck.precision import MODES
 from ampcheck.summary import Summary
 
@@ -20,7 +20,10 @@ def gap_tables(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]
         "advice": advice(evidence, summed),
         "winner": best,
         "code": switched_on(MODES[best], evidence.machine["device"]) if best else [],
-        "ceilings": [_row(found, summed[mode]) for mode, found in evidence.ceilings.items() if not found["why"]],
+        "gigabytes_per_second": bytes_per_second(evidence) / 1e9,
+        "ceilings": [
+            _row(found, summed[mode], apart.get(mode)) for mode, found in evidence.ceilings.items() if not found["why"]
+        ],
         "shapes": [
             shape | {"mode": mode, "rate": shape["flops"] / shape["seconds"]}
             for mode, found in evidence.ceilings.items()
@@ -31,12 +34,12 @@ def gap_tables(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]
     }
 
 
-def _row(found: dict[str, Any], summary: Summary) -> dict[str, Any]:
+def _row(found: dict[str, Any], summary: Summary, step: Step | None) -> dict[str, Any]:
     """Return a mode's ceilings, and which of it its steps reach."""
     flops, seconds = sum(found["step_flops"].values()), summary.step_seconds
+    alone_seconds = step.alone_seconds if step else found["alone_seconds"]
     return found | {
-        "alone_rate": flops / found["alone_seconds"] if found["alone_seconds"] else None,
+        "alone_rate": flops / alone_seconds if alone_seconds else None,
         "step_rate": flops / seconds if seconds else None,
-        "gigabytes_per_second": found["bytes_per_second"] / 1e9,
         "of_ceiling": ceiling_seconds(found) / seconds if seconds else None,
     }

@@ -8,7 +8,8 @@ from torch import nn
 
 from ampcheck.workloads import Modules
 
-OURS = str(Path(__file__).parent)
+OURS = Path(__file__).parent
+OBSERVERS = ("watch", "births", "probabilities", "operations")  # which torch calls, inside a user's line
 
 
 def named_modules(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
@@ -37,10 +38,12 @@ def parent(path: str) -> str:
 
 
 def users_line() -> str:
-    """Return "file, line N" of the user's line that is being run; empty if it is none of theirs."""
+    """Return "file, line N" of the user's line that is being run, be it of a workload of ours; empty if it is none."""
     for frame in reversed(traceback.extract_stack()[:-1]):
-        if frame.filename.startswith(OURS) and Path(frame.filename).stem not in ("watch", "births", "probabilities"):
-            return ""
-        if not frame.filename.startswith(OURS) and "site-packages" not in frame.filename:
-            return f"{Path(frame.filename).name}, line {frame.lineno}"
+        path = Path(frame.filename)
+        if OURS in path.parents and path.parent.name != "workloads":
+            if path.stem not in OBSERVERS:
+                return ""
+        elif not any(part.endswith("-packages") for part in path.parts):
+            return f"{path.name}, line {frame.lineno}"
     return ""

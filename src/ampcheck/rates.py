@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ampcheck.operations import Call
+from ampcheck.calls import Call
 
 Make: TypeAlias = Callable[[int, torch.device, torch.dtype], tuple[Callable[[], object], int]]
 TRIES = 5
@@ -46,14 +46,17 @@ def wait_for(device: torch.device) -> None:
 def alone_seconds(call: Call, device: torch.device) -> float:
     """Return the seconds of one call by itself, as in a row of many: the median of several rows."""
     operation = call.made(device)
+    calls = times_in_a_block(operation, device)
+    return median(seconds(lambda: [operation() for _ in range(calls)], device) for _ in range(TRIES)) / calls
 
-    def row(calls: int) -> float:
-        return seconds(lambda: [operation() for _ in range(calls)], device)
 
-    calls = 1
-    while row(calls) < BLOCK_SECONDS:
-        calls *= 2
-    return median(row(calls) for _ in range(TRIES)) / calls
+def times_in_a_block(operation: Callable[[], Any], device: torch.device) -> int:
+    """Return how often `operation` must run to take BLOCK_SECONDS, doubled until it does; warms it up."""
+
+    def row(times: int) -> float:
+        return seconds(lambda: [operation() for _ in range(times)], device)
+
+    return next(1 << doubled for doubled in count() if row(1 << doubled) >= BLOCK_SECONDS)
 
 
 def matmul(factor: int, device: torch.device, dtype: torch.dtype) -> tuple[Callable[[], torch.Tensor], int]:

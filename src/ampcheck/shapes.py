@@ -1,19 +1,18 @@
-"""The workload's own shapes: which matmuls and convolutions dominate, how fast they are alone and padded."""
+"""The workload's own shapes: which matmuls and convolutions dominate, how fast they are alone."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ampcheck.operations import CONVOLUTIONS, MATMULS, Call
+from ampcheck.calls import Call
 from ampcheck.rates import alone_seconds
 
 DOMINANT = 0.95  # of the flops
 MOST = 12  # shapes that are measured
 MOST_BYTES = 2**30
-MULTIPLE = 8  # https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,7 @@ def by_kind(calls: list[Call]) -> dict[str, int]:
     """Return a step's flops of convolutions, and of all the rest as "matmul"."""
     flops: Counter[str] = Counter()
     for call in calls:
-        flops[_kind(call)] += call.flops
+        flops[call.kind] += call.flops
     return dict(flops)
 
 
@@ -48,29 +47,27 @@ def by_dtype(calls: list[Call]) -> dict[str, int]:
 def in_order(calls: list[Call], device: torch.device) -> tuple[Callable[[], object], float]:
     """Return a step's matmuls and convolutions as one operation, and the share that they have of the flops.
 
-    Each has operands of its own, which no cache holds, as in a step, until those take MOST_BYTES.
+    As in the step, what lay in one place does so again, and results are kept, for which memory must be found: so caches
+    hold what they hold there. Beyond MOST_BYTES operands share their places, and results are not kept.
     """
-    made: dict[Call, Callable[[], Any]] = {}
-    row, held = [], 0
-    for call in filter(_can_be_called, calls):
-        if call not in made or held < MOST_BYTES:
-            made[call] = call.made(device)
-            held += call.nbytes
-        row.append(made[call])
+    held: dict[Any, torch.Tensor] = {}
+    row = [(call if _nbytes(held) < MOST_BYTES else call.anywhere()).made(device, held) for call in calls if call.again]
+    most_kept = len(row) if _nbytes(held) < MOST_BYTES else 1
 
     def one_after_the_other() -> None:
+        kept: deque[object] = deque(maxlen=most_kept)
         for operation in row:
-            operation()
+            kept.append(operation())
 
     total = sum(call.flops for call in calls)
-    return one_after_the_other, sum(call.flops for call in filter(_can_be_called, calls)) / total if total else 1.0
+    return one_after_the_other, sum(call.flops for call in calls if call.again) / total if total else 1.0
 
 
 def dominant_shapes(calls: list[Call], device: torch.device) -> list[Shape]:
     """Return those with most flops, with the seconds of a call, as in a row of the same."""
     return [
         Shape(
-            kind=_kind(call),
+            kind=call.kind,
             operation=call.name.removeprefix("aten."),
             operands=call.operands,
             dtype=call.dtype,
@@ -82,22 +79,9 @@ def dominant_shapes(calls: list[Call], device: torch.device) -> list[Shape]:
     ]
 
 
-def padding_seconds(calls: list[Call], device: torch.device) -> dict[str, float]:
-    """Return what a step saves, by dimension, if the dominant matmuls' is raised to the next multiple of 8."""
-    saved: defaultdict[str, float] = defaultdict(float)
-    for call, times in _dominant(calls).items():
-        if _kind(call) == "convolution":
-            continue
-        dimensions = {each for tensor in call.tensors for each in tensor.shape[-2:]}
-        for dimension in sorted(each for each in dimensions if each > MULTIPLE and each % MULTIPLE):
-            wider = call.padded(dimension, -(-dimension // MULTIPLE) * MULTIPLE)
-            saved[str(dimension)] += times * (alone_seconds(call, device) - alone_seconds(wider, device))
-    return dict(saved)
-
-
 def _dominant(calls: list[Call]) -> Counter[Call]:
     """Return those with most flops, until they have DOMINANT of all."""
-    times = Counter(filter(_can_be_called, calls))
+    times = Counter(each for each in calls if each.again)
     ordered = sorted(times, key=lambda call: call.flops * times[call], reverse=True)
     total, kept = sum(call.flops * times[call] for call in times), 0
     dominant: Counter[Call] = Counter()
@@ -108,9 +92,5 @@ def _dominant(calls: list[Call]) -> Counter[Call]:
     return dominant
 
 
-def _can_be_called(call: Call) -> bool:
-    return call.name in MATMULS + CONVOLUTIONS
-
-
-def _kind(call: Call) -> str:
-    return "convolution" if "convolution" in call.name else "matmul"
+def _nbytes(held: Mapping[Any, torch.Tensor]) -> int:
+    return sum(each.nbytes for each in held.values())
