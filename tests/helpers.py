@@ -106,7 +106,9 @@ def write_results(folder: Path, given: Params, seconds: dict[str, list[float]], 
         write_json(folder / "rehearse" / f"{mode}.json", rehearsal_result(mode, available=mode in seconds))
         write_json(folder / "numerics" / f"{mode}.json", numerics_result(mode, available=mode in seconds))
         write_json(folder / "diagnose" / f"{mode}.json", {"mode": mode, "why": "none of its trials broke"})
-        write_json(folder / "ceilings" / f"{mode}.json", ceilings_result(mode, available=mode in seconds))
+        found = ceilings_result(mode, available=mode in seconds)
+        found["parts"] = {part: share * min(seconds[mode]) for part, share in found["parts"].items()}
+        write_json(folder / "ceilings" / f"{mode}.json", found)
         write_json(folder / "memory" / f"{mode}.json", memory_result(mode, available=mode in seconds))
         write_json(folder / "infer" / f"{mode}.json", inference_result(mode, available=mode in seconds))
     write_drill(folder / "drill", [mode for mode in given.train.modes if mode in seconds])

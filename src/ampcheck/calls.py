@@ -39,11 +39,15 @@ class Like:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """An operation with flops, and what it was called with: tensors as Like."""
+    """An operation with flops, and what it was called with: tensors as Like.
+
+    `made_before_bytes` is the memory that others without flops took for their results, since the call before.
+    """
 
     operation: Callable[..., Any]
     args: tuple[Any, ...]
     flops: int
+    made_before_bytes: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:

@@ -52,7 +52,12 @@ class Gap:
 
     @property
     def unexplained_share(self) -> float | None:
-        """Of what lies between the step and its ceiling; None where nothing does."""
+        """Of the gap; None where there is none."""
+        return abs(self.unexplained_seconds) / self.seconds if self.seconds > 0 else None
+
+    @property
+    def unexplained_share_below(self) -> float | None:
+        """Of all that lies between the step and its ceiling; None where nothing does."""
         return abs(self.unexplained_seconds) / self.below_seconds if self.below_seconds > 0 else None
 
 
@@ -98,7 +103,7 @@ def unexplained(evidence: Evidence, summed: Mapping[str, Summary]) -> Iterator[s
         if not 1 / (1 + APART) <= ratio <= 1 + APART:
             yield f"{step.mode}: its profiled steps took {ratio:.2g} times as long as the timed ones; {way_out}"
     for gap in gaps(evidence, summed):
-        share, negligible = gap.unexplained_share or 0, MATTERS * gap.step_seconds
+        share, negligible = gap.unexplained_share_below or 0, MATTERS * gap.step_seconds
         if gap.seconds < -negligible:
             whole = "the largest speed-up that its ceilings leave room for"
             yield f"{gap.mode}: it is faster than {whole}, {gap.largest_speedup:.2f}; {way_out}"

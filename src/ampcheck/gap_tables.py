@@ -30,7 +30,11 @@ def gap_tables(evidence: Evidence, summed: dict[str, Summary]) -> dict[str, Any]
             for shape in found["shapes"][:MOST_SHAPES]
         ],
         "steps": [asdict(step) for step in apart.values()],
-        "gaps": [asdict(gap) | {"unexplained_share": gap.unexplained_share} for gap in gaps(evidence, summed)],
+        "gaps": [
+            asdict(gap)
+            | {"unexplained_share": gap.unexplained_share, "unexplained_share_below": gap.unexplained_share_below}
+            for gap in gaps(evidence, summed)
+        ],
     }
 
 

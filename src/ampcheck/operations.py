@@ -36,6 +36,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.found = Operations()
+        self.made_bytes = 0  # by operations without flops, since the last with some
 
     def __torch_dispatch__(
         self,
@@ -50,13 +51,22 @@ class Recorder(TorchDispatchMode):
         if str(packet) in WAITING and (where := users_line()):
             self.found.waits[f"{WAITING[str(packet)]} in {where}"] += 1
         tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, torch.Tensor)]
-        dense = [tensor for tensor in tensors if tensor.layout == torch.strided]
+        dense = _dense(args, kwargs, out)
         if packet in flop_registry and len(dense) == len(tensors):
             flops = flop_registry[packet](*args, **kwargs, out_val=out)
-            self.found.calls.append(Call(operation=func, args=_hashable(args), flops=int(flops)))
+            call = Call(operation=func, args=_hashable(args), flops=int(flops), made_before_bytes=self.made_bytes)
+            self.found.calls.append(call)
+            self.made_bytes = 0
         elif not func.is_view:
             self.found.moved_bytes += sum(tensor.nbytes for tensor in dense)
+            places = {tensor.data_ptr() for tensor in _dense(args, kwargs)}
+            self.made_bytes += sum(tensor.nbytes for tensor in _dense(out) if tensor.data_ptr() not in places)
         return out
+
+
+def _dense(*trees: object) -> list[torch.Tensor]:
+    leaves = (leaf for leaf in tree_leaves(trees) if isinstance(leaf, torch.Tensor))
+    return [tensor for tensor in leaves if tensor.layout == torch.strided]
 
 
 def _hashable(args: Any) -> Any:  # noqa: ANN401 - of an operation

@@ -21,9 +21,10 @@ from ampcheck.workloads import Batch
 
 PARTS = ("matmul", "casts", "other", "optimizer", "scaler", "between")
 ELIGIBLE = {str(each).replace(".", "::") for each in flop_registry}
-WINDOWS = 5  # the median one counts
+MOST_WINDOWS, FEWEST_WINDOWS = 30, 5
+WINDOWS_SECONDS = 4  # after which there are no more than the fewest
 WINDOW_SECONDS = 0.3
-MOST_TIMES = 3  # in a window: more than once, lest a GPU be seen waiting for the first kernel only
+MOST_TIMES = 3  # in a window: more than once, lest caches be seen cold, or a GPU waiting for the first kernel only
 
 
 def step_parts(run: Run, batches: list[Batch], alone: Callable[[], object]) -> tuple[dict[str, float], float]:
@@ -37,19 +38,26 @@ def step_parts(run: Run, batches: list[Batch], alone: Callable[[], object]) -> t
     def step() -> object:
         return train(run, batches, run.step + 1)
 
-    times = max(1, min(MOST_TIMES, int(WINDOW_SECONDS / seconds(step, run.device))))
-    windows = [
-        (_plain(step, times, run.device), *_profiled(step, times, run.device), *_profiled(alone, times, run.device))
-        for _ in range(WINDOWS)
-    ]
-    _, taken, parts, _, _ = sorted(windows, key=lambda window: window[1])[WINDOWS // 2]
-    plain = median(window[0] for window in windows)
+    device, once = run.device, seconds(step, run.device)
+    times = max(1, min(MOST_TIMES, int(WINDOW_SECONDS / once)))
+    count = max(FEWEST_WINDOWS, min(MOST_WINDOWS, int(WINDOWS_SECONDS / (3 * times * once))))
+    plains, profiled, alones = zip(
+        *(
+            (_plain(step, times, device), _profiled(step, times, device), _profiled(alone, times, device))
+            for _ in range(count)
+        ),
+        strict=True,
+    )
+    plain, taken = median(plains), median(each for each, _ in profiled)
     # On a CPU the profiler's own time lies in the operations' as well.
-    scale = plain / taken if run.device.type == "cpu" else 1.0
-    parts = {part: scale * part_seconds for part, part_seconds in parts.items()}
+    scale = plain / taken if device.type == "cpu" else 1.0
+    parts = {part: scale * median(found[part] for _, found in profiled) for part in PARTS[:-1]}
     # Windows drift; what was measured right beside each other is compared.
-    slower = [window[4]["matmul"] / window[2]["matmul"] for window in windows if window[2]["matmul"]]
-    alone_seconds = parts["matmul"] * median(slower) if slower else 0.0
+    matmuls = [
+        (found["matmul"], by_itself["matmul"]) for (_, found), (_, by_itself) in zip(profiled, alones, strict=True)
+    ]
+    longer = [by_itself / found for found, by_itself in matmuls if found]
+    alone_seconds = parts["matmul"] * median(longer) if longer else 0.0
     return parts | {"between": plain - sum(parts.values())}, alone_seconds
 
 

@@ -47,20 +47,24 @@ def by_dtype(calls: list[Call]) -> dict[str, int]:
 def in_order(calls: list[Call], device: torch.device) -> tuple[Callable[[], object], float]:
     """Return a step's matmuls and convolutions as one operation, and the share that they have of the flops.
 
-    As in the step, what lay in one place does so again, and results are kept, for which memory must be found: so caches
-    hold what they hold there. Beyond MOST_BYTES operands share their places, and results are not kept.
+    With caches and memory as in the step: what lay in one place does so again; results are kept, and between them there
+    is room for those of other operations, so that a CPU's memory grows and is given back as there: to map it anew takes
+    time. Beyond MOST_BYTES operands share their places, and nothing is kept.
     """
     held: dict[Any, torch.Tensor] = {}
-    row = [(call if _nbytes(held) < MOST_BYTES else call.anywhere()).made(device, held) for call in calls if call.again]
-    most_kept = len(row) if _nbytes(held) < MOST_BYTES else 1
+    again = [call for call in calls if call.again]
+    row = [(call if _nbytes(held) < MOST_BYTES else call.anywhere()).made(device, held) for call in again]
+    rooms = [call.made_before_bytes for call in again]
+    most_kept = 2 * len(row) if _nbytes(held) + sum(rooms) < MOST_BYTES else 1
 
     def one_after_the_other() -> None:
         kept: deque[object] = deque(maxlen=most_kept)
-        for operation in row:
+        for room, operation in zip(rooms, row, strict=True):
+            kept.append(torch.empty(room, dtype=torch.uint8, device=device))
             kept.append(operation())
 
     total = sum(call.flops for call in calls)
-    return one_after_the_other, sum(call.flops for call in calls if call.again) / total if total else 1.0
+    return one_after_the_other, sum(call.flops for call in again) / total if total else 1.0
 
 
 def dominant_shapes(calls: list[Call], device: torch.device) -> list[Shape]:
